@@ -1,0 +1,39 @@
+//! volhold: guards the EBS volume under etcd on Kubernetes masters.
+//!
+//! The way of the data, which is also the order to read the modules in:
+//!
+//! volume → device → evidence → format verdict → (mkfs) → fsck → detached mount → data dirs → fingerprint →
+//! start verdict → published mount → open gate → watch
+//!
+//! Every arrow is a plain value of [`model`]. [`agent`] drives it, one state machine for each guard. Who may use whom is
+//! asserted by `tests/it/architecture.rs`.
+#![deny(unsafe_code)]
+
+/// The only module that changes anything: mkfs, fsck, mount, publish, seal, the volume's ledger.
+pub mod act;
+/// The state machine of a guard and its driver; the only place that wires modules.
+pub mod agent;
+/// Verbs and how they print.
+pub mod cli;
+/// Where volumes come from: the provider trait, `local`, and (feature `aws`) `ebs`.
+pub mod cloud;
+/// The configuration file: as written, and validated.
+pub mod config;
+/// Pure rules: may this be formatted? may etcd start? No I/O, no clock.
+pub mod decide;
+/// From a configured name to an opened, identified, claimed device.
+pub mod device;
+/// Readers for what etcd leaves on disk. Never panic, never trust a length.
+pub mod etcd;
+/// How the world learns the verdict: sd_notify, ready files, the status file, waiting.
+pub mod gate;
+/// Plain types that all others speak; uses nothing of ours.
+pub mod model;
+/// Looks at block devices as bytes: libblkid, content scan, signatures. Never writes.
+pub mod probe;
+/// Memory: ledgers and what their union says; the last decision.
+pub mod record;
+/// After the gate is open: hints that something changed.
+pub mod watch;
+/// Runs readers of untrusted bytes in a child process with a deadline.
+pub mod worker;

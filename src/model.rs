@@ -1,0 +1,28 @@
+//! The plain types that all other rooms speak.
+//!
+//! Everything the agent learns or decides is one of these values: printable as JSON, comparable, without behaviour
+//! beyond its own invariants. This module uses nothing of ours, so that no fact can depend on how it was learned.
+
+pub mod datadir;
+pub mod decision;
+pub mod device;
+pub mod evidence;
+pub mod ids;
+pub mod observed;
+pub mod reason;
+pub mod record;
+pub mod start;
+pub mod status;
+pub mod time;
+
+pub use datadir::*;
+pub use decision::*;
+pub use device::*;
+pub use evidence::*;
+pub use ids::*;
+pub use observed::{Observed, Why};
+pub use reason::{Reason, ReasonCode};
+pub use record::*;
+pub use start::*;
+pub use status::*;
+pub use time::Time;

@@ -1,0 +1,189 @@
+//! What was found in etcd data dirs: the facts behind the start verdict, and the stable `fingerprint` of the contract.
+
+use super::{ClusterId, FsUuid, MemberId, Observed, Time, VolumeId};
+use serde::{Deserialize, Serialize};
+
+/// Everything that one look at a mounted volume yields.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeReading {
+    /// Every data dir found, in order of path.
+    pub data_dirs: Vec<DataDirReport>,
+    /// etcd-manager's `state`, where the volume has one.
+    pub manager_state: Option<Observed<EtcdManagerState>>,
+    /// Parts of the tree that could not be looked at. Any of these is a reason to hold.
+    pub unreadable: Vec<String>,
+    /// Names at the root of the volume besides `lost+found` and `.volhold`, at most 20: "empty" is to be shown, not believed.
+    pub root_entries: Vec<String>,
+}
+
+/// One data dir (the directory that holds `member`, or would).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataDirReport {
+    /// Relative to the volume's root; `.` for the root itself.
+    pub path: String,
+    pub role: DirRole,
+    /// Who laid it out: `etcd`, `kops-etcd-manager`, `kops-legacy`, `k3s`, …
+    pub layout: String,
+    pub etcd: EtcdGeneration,
+    /// It holds, or held, something: a live key, or v2 data. `false` for a dir that a bootstrap just made.
+    pub populated: bool,
+    pub fingerprint: Option<Fingerprint>,
+    pub defects: Vec<Defect>,
+    /// Somebody holds the lock on its backend or WAL (`/proc/locks`).
+    pub locked_by: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DirRole {
+    /// The one that configuration or etcd-manager's `state` names.
+    Selected,
+    /// Could be started by somebody.
+    Candidate,
+    /// Put away by somebody under a name that says so (`data-trashcan`, `etcd-old`, `*.bak`, quarantine).
+    Archive,
+    /// Laid out by a tool of earlier days (`var/etcd/data`).
+    Legacy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EtcdGeneration {
+    #[serde(rename = "2")]
+    V2,
+    #[serde(rename = "3")]
+    V3,
+    /// A `member` dir without content.
+    #[serde(rename = "empty")]
+    Empty,
+    /// Not a data dir.
+    #[serde(rename = "none")]
+    None,
+}
+
+/// Identity, progress and content of one data dir, as `contract.md` names the fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    pub cluster_id: Option<ClusterId>,
+    pub member_id: Option<MemberId>,
+    pub name: Option<String>,
+    pub peer_urls: Vec<String>,
+    pub members: Vec<Member>,
+    pub removed_members: Vec<MemberId>,
+    pub raft: RaftProgress,
+    pub consistent_index: Option<u64>,
+    /// Of the backend file; what the WAL holds beyond is in `unapplied`.
+    pub revision: Option<i64>,
+    pub compact_revision: Option<i64>,
+    /// Live keys; capped in a quick reading, see `keys_capped`.
+    pub keys: Option<u64>,
+    /// `keys` stopped at the cap: "at least".
+    #[serde(default)]
+    pub keys_capped: bool,
+    pub leases: Option<u64>,
+    pub alarms: Vec<String>,
+    pub auth_enabled: Option<bool>,
+    pub storage_version: Option<String>,
+    pub cluster_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub downgrade: Option<String>,
+    pub backend: Option<BackendFacts>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub v2: Option<V2Facts>,
+    pub unapplied: Option<Unapplied>,
+    pub place: Place,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    pub id: MemberId,
+    pub name: String,
+    pub peer_urls: Vec<String>,
+    /// Empty until the member has run: names prove nothing, these do.
+    pub client_urls: Vec<String>,
+    pub learner: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RaftProgress {
+    pub term: Option<u64>,
+    pub commit: Option<u64>,
+    pub first_index: Option<u64>,
+    /// The larger of the last entry's index and the newest WAL snapshot record's: a member that has just received the
+    /// leader's snapshot has no entries yet.
+    pub last_index: Option<u64>,
+    /// Index of the newest snapshot record in the WAL.
+    pub snapshot_index: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendFacts {
+    pub page_size: u32,
+    /// High-water mark times page size: what etcd calls dbSize, not the file's length.
+    pub size: u64,
+    pub size_in_use: Option<u64>,
+    pub txid: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct V2Facts {
+    /// User keys of the v2 store, where counted.
+    pub keys: Option<u64>,
+}
+
+/// WAL entries beyond the backend's consistent index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unapplied {
+    pub entries: u64,
+    pub first: u64,
+    pub last: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub fs_uuid: Option<FsUuid>,
+    pub volume_id: Option<VolumeId>,
+    /// Inode of the data dir.
+    pub inode: Option<u64>,
+    /// Birth time of `member`, where the filesystem keeps it.
+    pub born_at: Option<Time>,
+}
+
+/// Something wrong in a data dir.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Defect {
+    pub code: String,
+    pub severity: Severity,
+    /// Relative to the data dir.
+    pub file: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub offset: Option<u64>,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    Info,
+    Warning,
+    /// etcd would not start, or would lose something.
+    Damage,
+}
+
+/// etcd-manager's `state` file (`EtcdState` of its `etcdapi.proto`). A file of no bytes is valid: all fields default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EtcdManagerState {
+    /// The file has no bytes: etcd-manager was told to stop this node's etcd.
+    pub empty: bool,
+    pub new_cluster: bool,
+    pub cluster_token: Option<String>,
+    pub etcd_version: Option<String>,
+    pub quarantined: bool,
+    pub nodes: Vec<EtcdManagerNode>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EtcdManagerNode {
+    pub name: String,
+    pub peer_urls: Vec<String>,
+    pub client_urls: Vec<String>,
+}

@@ -1,0 +1,57 @@
+//! What the kernel says about a block device.
+
+use super::{DevNum, VolumeId};
+use serde::{Deserialize, Serialize};
+
+/// The facts of one opened device, read from the opened descriptor and from sysfs by its device number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceFacts {
+    /// The configured name (path, link, `UUID=`…) that led here.
+    pub requested: String,
+    /// The canonical node, `/dev/nvme1n1`.
+    pub node: String,
+    pub devnum: DevNum,
+    /// Bytes, by `BLKGETSIZE64`.
+    pub size: u64,
+    /// Bytes, by `BLKSSZGET`.
+    pub logical_block: u32,
+    /// `BLKROGET`.
+    pub read_only: bool,
+    /// Not a partition of another disk.
+    pub whole_disk: bool,
+    /// Serial as sysfs has it, trimmed; EBS: `vol0123456789abcdef0`.
+    pub serial: Option<String>,
+    /// Monotonic number of this attachment, `/sys/block/X/diskseq` (kernel 5.15).
+    pub diskseq: Option<u64>,
+    /// For a loop device, the file under it.
+    pub backing_file: Option<String>,
+    /// What this volume is called in every record.
+    pub volume_id: VolumeId,
+    /// Who else has it.
+    pub uses: Vec<DeviceUse>,
+}
+
+/// Something that uses a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "use")]
+pub enum DeviceUse {
+    /// Mounted in our or in PID 1's mount namespace.
+    Mount {
+        at: String,
+    },
+    Swap,
+    /// dm, md, bcache: `/sys/block/X/holders`.
+    Holder {
+        name: String,
+    },
+    /// A loop device whose backing file is this device.
+    LoopOnTop {
+        name: String,
+    },
+    /// A partition of it exists, `/sys/block/X/X*`.
+    Partition {
+        name: String,
+    },
+    /// `O_EXCL` says busy and nothing of the above explains it (another mount namespace, another claim).
+    Exclusive,
+}

@@ -1,0 +1,87 @@
+//! Everything that bears on the question "may etcd start on this volume?".
+
+use super::{FilesystemFacts, Observed, Reason, Records, VolumeId, VolumeReading};
+use serde::{Deserialize, Serialize};
+
+/// The whole input of `decide::start::may_start` besides the policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartEvidence {
+    pub volume_id: VolumeId,
+    /// The filesystem as examined (UUID of the mounted root).
+    pub filesystem: Observed<FilesystemFacts>,
+    /// Every data dir on the volume.
+    pub volume: Observed<VolumeReading>,
+    /// Union of node ledger and volume ledger.
+    pub records: Observed<Records>,
+    /// An etcd that runs on this volume's published path right now.
+    pub running: Observed<Option<RunningEtcd>>,
+    /// How young the provider says the volume is.
+    pub age: Observed<VolumeAge>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningEtcd {
+    pub pid: u32,
+    /// Data dir relative to the volume's root.
+    pub data_dir: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeAge {
+    /// The local provider cannot say: fresh is allowed once and then consumed.
+    NoProvider,
+    Young,
+    Old,
+}
+
+/// The numbers and wishes of the start decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartPolicy {
+    /// May an etcd start on nothing at all?
+    pub fresh: bool,
+    /// Data dir that configuration names, relative to the volume's root.
+    pub data_dir: Option<String>,
+    /// Who this node is, if configuration says.
+    pub member: Option<String>,
+    pub peer_url: Option<String>,
+    /// Live keys that a changed identity must keep, in percent of the last pinned reading (50; 0 for events).
+    pub min_keys_percent: u8,
+    /// A dir is far behind when its live keys are below this percentage of the best dir's (50).
+    pub far_behind_percent: u8,
+}
+
+/// May etcd start?
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "verdict")]
+pub enum StartVerdict {
+    Start {
+        how: StartKind,
+        /// The data dir, relative to the volume's root.
+        data_dir: String,
+        /// Told and alerted, without holding.
+        warnings: Vec<Reason>,
+    },
+    Hold {
+        reasons: Vec<Reason>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartKind {
+    /// Populated, healthy, continues what is recorded.
+    Continues,
+    /// Populated, healthy, nothing recorded: trusted on first use and pinned.
+    FirstUse,
+    /// Nothing there, and nothing says that there should be.
+    Fresh,
+    /// An etcd runs on it already: ours.
+    Running,
+    /// etcd-manager's own migration or restore.
+    MigrationUnderWay,
+    /// Ids changed while the gate was open; warned.
+    IdentityChanged,
+    /// A person adopted what is there.
+    Adopted,
+}
