@@ -1,6 +1,6 @@
 //! The configuration file: as written, and validated.
 
-use crate::model::{FormatPolicy, GuardName, Mode};
+use crate::model::{DeviceSpec, FormatPolicy, GuardName, Mode};
 use std::path::PathBuf;
 
 /// A validated configuration.
@@ -42,15 +42,6 @@ pub struct GuardConfig {
     pub peer_url: Option<String>,
     /// Comma-separated mount options, as for mount(8).
     pub mount_options: Vec<String>,
-}
-
-/// How the device is named in the configuration (provider `local`).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DeviceSpec {
-    /// A node or a link to one, or a regular file (an image, attached to a loop device in enforce mode).
-    Path(PathBuf),
-    Uuid(String),
-    Label(String),
 }
 
 /// User and group that etcd runs as, by name or number, as written.

@@ -2,6 +2,16 @@
 
 use super::{DevNum, VolumeId};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// How the device is named in the configuration (provider `local`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceSpec {
+    /// A node or a link to one, or a regular file (an image, attached to a loop device in enforce mode).
+    Path(PathBuf),
+    Uuid(String),
+    Label(String),
+}
 
 /// The facts of one opened device, read from the opened descriptor and from sysfs by its device number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
