@@ -8,12 +8,36 @@ use serde::{Deserialize, Serialize};
 pub struct VolumeReading {
     /// Every data dir found, in order of path.
     pub data_dirs: Vec<DataDirReport>,
+    /// Which dir etcd would use, and who says so. `None`: nobody names one, and there is not exactly one candidate.
+    #[serde(default)]
+    pub selected: Option<Selection>,
     /// etcd-manager's `state`, where the volume has one.
     pub manager_state: Option<Observed<EtcdManagerState>>,
     /// Parts of the tree that could not be looked at. Any of these is a reason to hold.
     pub unreadable: Vec<String>,
     /// Names at the root of the volume besides `lost+found` and `.volhold`, at most 20: "empty" is to be shown, not believed.
     pub root_entries: Vec<String>,
+}
+
+/// The data dir that would be started. It is named here even when it is not there: then no report has the role `selected`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selection {
+    /// Relative to the volume's root.
+    pub path: String,
+    pub by: SelectedBy,
+    /// The directory is there. `false` is told apart from "could not be looked at", which is in `unreadable`.
+    pub exists: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SelectedBy {
+    /// `data_dir` of the guard's configuration.
+    Config,
+    /// The cluster token in etcd-manager's `state`.
+    State,
+    /// Nobody names one, and it is the only candidate.
+    OnlyOne,
 }
 
 /// One data dir (the directory that holds `member`, or would).
