@@ -25,4 +25,4 @@ pub use reason::{Reason, ReasonCode};
 pub use record::*;
 pub use start::*;
 pub use status::*;
-pub use time::Time;
+pub use time::{BootMillis, Time};

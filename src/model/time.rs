@@ -28,3 +28,9 @@ impl std::fmt::Display for Time {
         write!(f, "{seconds}")
     }
 }
+
+/// Milliseconds of `CLOCK_BOOTTIME`: never goes back, counts while suspended, starts anew with each boot. What expires
+/// expires by this clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BootMillis(pub u64);
