@@ -17,31 +17,6 @@ pub struct VolumeReading {
     pub unreadable: Vec<String>,
     /// Names at the root of the volume besides `lost+found` and `.volhold`, at most 20: "empty" is to be shown, not believed.
     pub root_entries: Vec<String>,
-    /// The dir that etcd will open, as far as anything says so. `None`: nothing selects.
-    #[serde(default)]
-    pub selected: Option<Selection>,
-}
-
-/// Which data dir etcd will open, and who says so.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Selection {
-    /// Relative to the volume's root; `.` for the root itself.
-    pub path: String,
-    pub by: SelectedBy,
-    /// The directory is there (it may still be empty).
-    pub exists: bool,
-}
-
-/// Who selects a data dir.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SelectedBy {
-    /// `data_dir` of the guard's configuration.
-    Config,
-    /// The cluster token in etcd-manager's `state`.
-    State,
-    /// Nobody names one, and there is only one that is not an archive.
-    OnlyOne,
 }
 
 /// The data dir that would be started. It is named here even when it is not there: then no report has the role `selected`.
