@@ -1,0 +1,177 @@
+//! Loop devices, filesystems and swap on them, and the hash that shows that nothing was written.
+
+use super::{output, run};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+pub const MIB: u64 = 1 << 20;
+
+/// A loop device on a file. The kernel detaches it when the last descriptor closes, so even a test binary that was killed
+/// leaves none behind.
+pub struct Loop {
+    node: PathBuf,
+    _open: File,
+}
+
+impl Loop {
+    #[track_caller]
+    pub fn new(file: &Path) -> Self {
+        Self::with(file, &[])
+    }
+
+    #[track_caller]
+    pub fn read_only(file: &Path) -> Self {
+        Self::with(file, &["--read-only"])
+    }
+
+    #[track_caller]
+    fn with(file: &Path, options: &[&str]) -> Self {
+        let mut args = vec!["--find", "--show"];
+        args.extend(options);
+        let file = file.to_string_lossy();
+        args.push(&file);
+        let node = PathBuf::from(run("losetup", &args).trim());
+        let open = File::open(&node).expect("the new loop device opens");
+        // Detaching a device that is open only marks it for its last close.
+        run("losetup", &["--detach", &node.to_string_lossy()]);
+        Loop { node, _open: open }
+    }
+
+    pub fn node(&self) -> &Path {
+        &self.node
+    }
+
+    pub fn name(&self) -> String {
+        self.node.to_string_lossy().into_owned()
+    }
+
+    /// Hash over the device's content as any reader sees it.
+    #[track_caller]
+    pub fn sha256(&self) -> String {
+        sha256(&self.node)
+    }
+}
+
+/// SHA-256 over a file or device, as hex.
+#[track_caller]
+pub fn sha256(path: &Path) -> String {
+    let mut file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut hash = Sha256::new();
+    let mut block = vec![0; MIB as usize];
+    loop {
+        match file.read(&mut block) {
+            Ok(0) => break,
+            Ok(read) => hash.update(&block[..read]),
+            Err(error) => panic!("{}: {error}", path.display()),
+        }
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A sparse file of that many bytes.
+pub fn sparse(path: &Path, size: u64) -> PathBuf {
+    File::create(path).and_then(|file| file.set_len(size)).expect("an image file");
+    path.to_owned()
+}
+
+/// Overwrites a range of an image with zeroes, really writing them.
+pub fn zero(path: &Path, offset: u64, length: u64) {
+    write_at(path, offset, &vec![0; length as usize]);
+}
+
+pub fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
+    let file = File::options().write(true).open(path).expect("the image opens");
+    file.write_all_at(bytes, offset).expect("the image can be written");
+    file.sync_all().expect("the image reaches the disk");
+}
+
+pub fn read_at(path: &Path, offset: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    File::open(path).and_then(|file| file.read_exact_at(&mut bytes, offset)).expect("the image can be read");
+    bytes
+}
+
+/// Fills a range with bytes that look random and are the same in every run (splitmix64).
+pub fn noise(path: &Path, offset: u64, length: u64, seed: u64) {
+    let mut file = File::options().write(true).open(path).expect("the image opens");
+    file.seek(SeekFrom::Start(offset)).expect("seek");
+    let mut state = seed;
+    let mut block = Vec::with_capacity(MIB as usize);
+    let mut left = length;
+    while left > 0 {
+        block.clear();
+        while block.len() < (MIB.min(left)) as usize {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut word = state;
+            word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            block.extend_from_slice(&(word ^ (word >> 31)).to_le_bytes());
+        }
+        block.truncate((MIB.min(left)) as usize);
+        file.write_all(&block).expect("the image can be written");
+        left -= block.len() as u64;
+    }
+    file.sync_all().expect("the image reaches the disk");
+}
+
+/// mkfs.ext4 with 4 KiB blocks over a file, filled with the tree below `content`. Never mounted, so its journal is clean.
+#[track_caller]
+pub fn mkfs_ext4(image: &Path, content: Option<&Path>) {
+    let image = image.to_string_lossy();
+    let mut args = vec!["-q", "-F", "-b", "4096"];
+    let content = content.map(|dir| dir.to_string_lossy().into_owned());
+    if let Some(dir) = &content {
+        args.extend(["-d", dir]);
+    }
+    args.push(&image);
+    run("mkfs.ext4", &args);
+}
+
+/// A filesystem that the test itself mounted, as the system would.
+pub struct Mounted {
+    at: PathBuf,
+}
+
+impl Mounted {
+    #[track_caller]
+    pub fn new(node: &Path, at: &Path) -> Self {
+        std::fs::create_dir_all(at).expect("a mountpoint");
+        run("mount", &[&node.to_string_lossy(), &at.to_string_lossy()]);
+        Mounted { at: at.to_owned() }
+    }
+
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let at = self.at.to_string_lossy().into_owned();
+        if !output("umount", &[&at]).status.success() {
+            output("umount", &["--lazy", &at]);
+        }
+    }
+}
+
+/// Swap on a device.
+pub struct Swap(String);
+
+impl Swap {
+    #[track_caller]
+    pub fn on(node: &Path) -> Self {
+        let node = node.to_string_lossy().into_owned();
+        run("mkswap", &[&node]);
+        run("swapon", &[&node]);
+        Swap(node)
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        output("swapoff", &[&self.0]);
+    }
+}

@@ -1,0 +1,68 @@
+#!/usr/bin/python3
+"""A file `disk` on a FUSE mount whose reads fail or come short in given ranges, to put a loop device on.
+
+    errfs.py MOUNTPOINT BACKING RULE...       RULE is eio:OFFSET:LENGTH or short:OFFSET:LENGTH
+
+Runs in the foreground and ends when it is unmounted.
+"""
+import errno
+import os
+import stat
+import sys
+
+import fuse
+
+fuse.fuse_python_api = (0, 2)
+
+
+class ErrFs(fuse.Fuse):
+    def __init__(self, backing, rules):
+        super().__init__(dash_s_do="setsingle")
+        self.disk = os.open(backing, os.O_RDWR)
+        self.rules = rules
+
+    def getattr(self, path):
+        answer = fuse.Stat()
+        if path == "/":
+            answer.st_mode, answer.st_nlink = stat.S_IFDIR | 0o755, 2
+        elif path == "/disk":
+            answer.st_mode, answer.st_nlink = stat.S_IFREG | 0o600, 1
+            answer.st_size = os.fstat(self.disk).st_size
+        else:
+            return -errno.ENOENT
+        return answer
+
+    def readdir(self, path, offset):
+        return (fuse.Direntry(name) for name in (".", "..", "disk"))
+
+    def open(self, path, flags):
+        return 0
+
+    def read(self, path, length, offset):
+        for kind, start, size in self.rules:
+            if offset < start + size and offset + length > start:
+                if kind == "eio":
+                    return -errno.EIO
+                length = max(0, start - offset)
+        return os.pread(self.disk, length, offset)
+
+    def write(self, path, data, offset):
+        return os.pwrite(self.disk, data, offset)
+
+    def fsync(self, path, datasync):
+        return 0
+
+
+def main():
+    mountpoint, backing = sys.argv[1:3]
+    rules = []
+    for rule in sys.argv[3:]:
+        kind, start, size = rule.split(":")
+        assert kind in ("eio", "short"), kind
+        rules.append((kind, int(start, 0), int(size, 0)))
+    server = ErrFs(backing, rules)
+    server.parse(["-f", "-s", mountpoint], errex=1)
+    server.main()
+
+
+main()

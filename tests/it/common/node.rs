@@ -1,0 +1,426 @@
+//! A node of the test's own: configuration, state and run folders, the agent on them, and what its verbs answer.
+//!
+//! Agent and test share one mount namespace; every node publishes below its own folder, so tests do not meet.
+
+use super::{Tmp, tmp};
+use notify::{RecursiveMode, Watcher};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test calls it stuck. Far above what is needed on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One guard of a configuration.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    pub name: String,
+    pub mode: &'static str,
+    pub device: String,
+    pub format: &'static str,
+    pub fresh: &'static str,
+    pub publish: PathBuf,
+    pub data_dir: Option<String>,
+    pub mount_options: Option<String>,
+    /// Lines of TOML as they are.
+    pub more: String,
+}
+
+impl Guard {
+    pub fn enforce(name: &str, device: impl AsRef<Path>, publish: &Path) -> Self {
+        Guard {
+            name: name.to_owned(),
+            mode: "enforce",
+            device: device.as_ref().to_string_lossy().into_owned(),
+            // The most dangerous policy: what is to be held must be held although formatting and fresh starts are allowed.
+            format: "if-blank",
+            fresh: "allow",
+            publish: publish.to_owned(),
+            data_dir: None,
+            mount_options: None,
+            more: String::new(),
+        }
+    }
+
+    pub fn observe(name: &str, device: impl AsRef<Path>, publish: &Path) -> Self {
+        Guard { mode: "observe", ..Guard::enforce(name, device, publish) }
+    }
+
+    pub fn data_dir(mut self, dir: &str) -> Self {
+        self.data_dir = Some(dir.to_owned());
+        self
+    }
+
+    pub fn mount_options(mut self, options: &str) -> Self {
+        self.mount_options = Some(options.to_owned());
+        self
+    }
+
+    fn toml(&self) -> String {
+        let mut text = format!(
+            "[[guard]]\nname = \"{}\"\nmode = \"{}\"\nprovider = \"local\"\ndevice = \"{}\"\nfstype = \"ext4\"\n\
+             format = \"{}\"\nfresh = \"{}\"\npublish = \"{}\"\n",
+            self.name,
+            self.mode,
+            self.device,
+            self.format,
+            self.fresh,
+            self.publish.display()
+        );
+        if let Some(dir) = &self.data_dir {
+            writeln!(text, "data_dir = \"{dir}\"").expect("a string grows");
+        }
+        if let Some(options) = &self.mount_options {
+            writeln!(text, "mount_options = \"{options}\"").expect("a string grows");
+        }
+        text + &self.more
+    }
+}
+
+/// What a verb answered.
+#[derive(Debug)]
+pub struct Answer {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Answer {
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("not one JSON document ({error}): {self:#?}"))
+    }
+
+    /// Reason codes at the top of the document.
+    #[track_caller]
+    pub fn codes(&self) -> Vec<String> {
+        codes(&self.json()["reasons"])
+    }
+}
+
+/// The `code` of each entry of a `reasons` list.
+pub fn codes(reasons: &Value) -> Vec<String> {
+    let list = reasons.as_array().map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(|reason| reason["code"].as_str()).map(str::to_owned).collect()
+}
+
+/// A node. Dropping it kills the agent and removes everything, seals and mounts too.
+pub struct Node {
+    // Before `tmp`: the agent must be gone when the folder is cleared.
+    agent: Option<Child>,
+    notify: UnixDatagram,
+    /// What the agent said to its service manager, in order.
+    pub said: Vec<String>,
+    tmp: Tmp,
+    starts: u32,
+    /// Runs the agent and the verbs as this user instead of root.
+    uid: Option<u32>,
+}
+
+impl Node {
+    pub fn new() -> Self {
+        let tmp = Tmp::new();
+        for dir in ["state", "run"] {
+            std::fs::create_dir(tmp.join(dir)).expect("the node's folders");
+        }
+        let notify = UnixDatagram::bind(tmp.join("notify")).expect("a notify socket");
+        Node { agent: None, notify, said: Vec::new(), tmp, starts: 0, uid: None }
+    }
+
+    /// From now on agent and verbs run as an unprivileged user, who owns this node's folders.
+    pub fn become_nobody(&mut self) {
+        const NOBODY: u32 = 65534;
+        self.uid = Some(NOBODY);
+        for name in ["", "state", "run", "notify"] {
+            std::os::unix::fs::chown(self.path(name), Some(NOBODY), Some(NOBODY)).expect("chown");
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        if name.is_empty() { self.tmp.path().to_owned() } else { self.tmp.join(name) }
+    }
+
+    pub fn run_dir(&self) -> PathBuf {
+        self.path("run")
+    }
+
+    pub fn ledger(&self, guard: &str) -> PathBuf {
+        self.path("state/guards").join(guard).join("ledger")
+    }
+
+    pub fn ready_file(&self, guard: &str) -> PathBuf {
+        self.path("run/open").join(guard)
+    }
+
+    /// Writes the configuration.
+    pub fn configure(&self, guards: &[Guard]) {
+        let mut text = format!(
+            "[paths]\nstate = \"{}\"\nrun = \"{}\"\n\n",
+            self.path("state").display(),
+            self.path("run").display()
+        );
+        for guard in guards {
+            text.push_str(&guard.toml());
+            text.push('\n');
+        }
+        std::fs::write(self.path("config.toml"), text).expect("the configuration");
+    }
+
+    fn command(&self) -> Command {
+        let binary = env!("CARGO_BIN_EXE_volhold");
+        let mut command = match self.uid {
+            None => Command::new(binary),
+            Some(uid) => {
+                // The build's folder may be closed to others: the unprivileged user gets a copy.
+                let copy = self.path("volhold");
+                if !copy.exists() {
+                    std::fs::copy(binary, &copy).expect("a copy of the program");
+                }
+                let mut command = Command::new("setpriv");
+                command.args([&format!("--reuid={uid}"), &format!("--regid={uid}"), "--clear-groups"]).arg(copy);
+                command
+            }
+        };
+        command.env("VOLHOLD_CONFIG", self.path("config.toml")).env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a verb to its end.
+    #[track_caller]
+    pub fn volhold(&self, args: &[&str]) -> Answer {
+        let output = self.command().args(args).output().expect("volhold runs");
+        Answer {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Starts the agent and waits for its READY=1.
+    #[track_caller]
+    pub fn start(&mut self) {
+        self.spawn();
+        self.await_ready();
+    }
+
+    /// Starts the agent without waiting for anything.
+    #[track_caller]
+    pub fn spawn(&mut self) {
+        assert!(self.agent.is_none(), "the agent runs already");
+        self.starts += 1;
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.path("agent.log"))
+            .expect("a file for the agent's log");
+        let again = log.try_clone().expect("the same file");
+        let mut command = self.command();
+        command.arg("run").env("NOTIFY_SOCKET", self.path("notify")).stdout(log).stderr(again);
+        self.agent = Some(command.spawn().expect("volhold run"));
+    }
+
+    #[track_caller]
+    pub fn await_ready(&mut self) {
+        self.await_said("READY=1");
+    }
+
+    /// Waits until the agent tells its service manager something.
+    #[track_caller]
+    pub fn await_said(&mut self, wanted: &str) {
+        let until = Instant::now() + PATIENCE;
+        let mut message = [0; 8192];
+        loop {
+            self.assert_agent_lives();
+            self.notify.set_read_timeout(Some(Duration::from_millis(250))).expect("a timeout");
+            if let Ok(length) = self.notify.recv(&mut message) {
+                let text = String::from_utf8_lossy(&message[..length]).into_owned();
+                let found = text.lines().any(|line| line.starts_with(wanted));
+                self.said.push(text);
+                if found {
+                    return;
+                }
+            }
+            assert!(Instant::now() < until, "the agent never said {wanted}: {:?}\n{}", self.said, self.log());
+        }
+    }
+
+    #[track_caller]
+    fn assert_agent_lives(&mut self) {
+        let log = self.path("agent.log");
+        if let Some(agent) = &mut self.agent
+            && let Some(end) = agent.try_wait().expect("the agent's state")
+        {
+            panic!("the agent ended: {end}\n{}", std::fs::read_to_string(log).unwrap_or_default());
+        }
+    }
+
+    /// The agent's log so far, its end at least.
+    pub fn log(&self) -> String {
+        let text = std::fs::read_to_string(self.path("agent.log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    pub fn agent_pid(&self) -> u32 {
+        self.agent.as_ref().map_or(0, Child::id)
+    }
+
+    /// SIGKILL to the agent, and waits for its end.
+    #[track_caller]
+    pub fn kill_agent(&mut self) {
+        let mut agent = self.agent.take().expect("the agent runs");
+        agent.kill().expect("SIGKILL");
+        agent.wait().expect("the agent's end");
+    }
+
+    /// SIGTERM to the agent; its exit code.
+    #[track_caller]
+    pub fn stop_agent(&mut self) -> Option<i32> {
+        let mut agent = self.agent.take().expect("the agent runs");
+        let pid = nix::unistd::Pid::from_raw(agent.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("SIGTERM");
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(end) = agent.try_wait().expect("the agent's state") {
+                return end.code();
+            }
+            if Instant::now() > until {
+                agent.kill().ok();
+                agent.wait().ok();
+                panic!("the agent did not end on SIGTERM\n{}", self.log());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// As a reboot of the node does: agent gone, what it published unmounted, the run folder empty.
+    #[track_caller]
+    pub fn reboot(&mut self) {
+        if self.agent.is_some() {
+            self.kill_agent();
+        }
+        for at in tmp::mounts_below(self.tmp.path()).iter().rev() {
+            super::run("umount", &[&at.to_string_lossy()]);
+        }
+        std::fs::remove_dir_all(self.run_dir()).expect("the run folder goes");
+        std::fs::create_dir(self.run_dir()).expect("the run folder comes");
+    }
+
+    /// The status file as it is now, where there is one.
+    pub fn status_file(&self) -> Option<Value> {
+        let text = std::fs::read_to_string(self.path("run/status.json")).ok()?;
+        // Written by rename: half a file would be a defect of its own.
+        Some(serde_json::from_str(&text).unwrap_or_else(|error| panic!("status.json is broken ({error}): {text}")))
+    }
+
+    /// One guard of the status file.
+    pub fn guard_status(&self, guard: &str) -> Option<Value> {
+        let status = self.status_file()?;
+        status["guards"].as_array()?.iter().find(|entry| entry["name"] == guard).cloned()
+    }
+
+    /// Waits until a guard's status is as wanted, awakened by every change of the run folder.
+    #[track_caller]
+    pub fn await_status(&mut self, guard: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let pid = self.agent_pid();
+        let this_agent = |node: &Node| {
+            let status = node.status_file()?;
+            // What an earlier agent left behind is no answer of this one.
+            if status["pid"].as_u64() != Some(u64::from(pid)) { None } else { node.guard_status(guard) }
+        };
+        let node = &*self;
+        let mut found = None;
+        let ended = await_change(&self.run_dir(), PATIENCE, || {
+            found = this_agent(node).filter(|status| wanted(status));
+            found.is_some() || !Path::new(&format!("/proc/{pid}")).exists()
+        });
+        if let Some(status) = found {
+            return status;
+        }
+        self.assert_agent_lives();
+        panic!(
+            "guard {guard}: waited in vain for: {what} ({ended})\nstatus: {:#}\nlog:\n{}",
+            self.guard_status(guard).unwrap_or_default(),
+            self.log()
+        );
+    }
+
+    /// Waits for a verdict of any kind.
+    #[track_caller]
+    pub fn await_verdict(&mut self, guard: &str) -> Value {
+        self.await_status(guard, "a verdict", |status| status["gate"] == "open" || status["gate"] == "held")
+    }
+
+    #[track_caller]
+    pub fn await_open(&mut self, guard: &str) -> Value {
+        let status = self.await_verdict(guard);
+        assert_eq!(status["gate"], "open", "{status:#}\n{}", self.log());
+        assert!(self.ready_file(guard).exists(), "open without a ready file");
+        status
+    }
+
+    /// Waits for the hold, and checks all that a hold promises to the outside: the reason, the exit codes, no ready file.
+    #[track_caller]
+    pub fn await_held(&mut self, guard: &str, code: &str) -> Value {
+        let status = self.await_verdict(guard);
+        assert_eq!(status["gate"], "held", "{status:#}\n{}", self.log());
+        let codes = codes(&status["reasons"]);
+        assert!(codes.iter().any(|found| found == code), "held by {codes:?} instead of {code}: {status:#}");
+        self.assert_closed(guard);
+        let told = self.volhold(&["status", "-o", "json"]);
+        assert_eq!(told.code, Some(3), "{told:#?}");
+        let explained = self.volhold(&["explain", guard, "-o", "json"]);
+        assert!(explained.codes().iter().any(|found| found == code), "explain does not name {code}: {explained:#?}");
+        status
+    }
+
+    /// Neither a wait nor the ready file lets an etcd through.
+    #[track_caller]
+    pub fn assert_closed(&self, guard: &str) {
+        let wait = self.volhold(&["wait", guard, "--timeout", "1s"]);
+        assert!(matches!(wait.code, Some(3 | 75)), "a closed gate was passed: {wait:#?}");
+        assert!(!self.ready_file(guard).exists(), "there is a ready file for a closed gate");
+    }
+
+    #[track_caller]
+    pub fn gate_check(&self, guard: &str) -> Answer {
+        self.volhold(&["gate", "check", guard])
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            agent.kill().ok();
+            agent.wait().ok();
+        }
+        if std::thread::panicking() {
+            eprintln!("--- the agent's log\n{}\n---", self.log());
+        }
+    }
+}
+
+/// Asks again after every change below `dir`, until yes or until patience ends.
+pub fn await_change(dir: &Path, patience: Duration, mut yes: impl FnMut() -> bool) -> &'static str {
+    let (send, changes) = std::sync::mpsc::channel();
+    let mut watcher = notify::recommended_watcher(move |_| {
+        send.send(()).ok();
+    })
+    .expect("inotify");
+    watcher.watch(dir, RecursiveMode::Recursive).expect("the folder can be watched");
+    let until = Instant::now() + patience;
+    loop {
+        if yes() {
+            return "changed";
+        }
+        if Instant::now() > until {
+            return "time out";
+        }
+        // Also without a change now and then: the end of a process is none in a folder.
+        changes.recv_timeout(Duration::from_millis(200)).ok();
+        while changes.try_recv().is_ok() {}
+    }
+}
