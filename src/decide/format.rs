@@ -7,15 +7,22 @@
 
 mod sources;
 #[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects
+)]
 mod tests;
 
 use super::words;
 use crate::model::{
-    Blank, BootMillis, DevNum, DeviceFacts, DeviceReading, FormatEvidence, FormatPolicy, Observed, Origin, Reason,
-    ReasonCode,
+    Blank, BootMillis, ContentClass, DevNum, DeviceFacts, DeviceReading, FormatEvidence, FormatPolicy, Observed,
+    Origin, Reason, ReasonCode,
 };
 use sha2::{Digest, Sha256};
-use sources::{Background, Objections, Rank};
+use sources::{Background, Objections};
 
 /// How long a permit is good for, in milliseconds of the boot clock. mkfs begins at once or evidence is gathered anew;
 /// udev gives up on a disk that is locked for more than three minutes.
@@ -99,16 +106,28 @@ pub fn may_format(policy: FormatPolicy, evidence: &FormatEvidence, now: BootMill
     sources::second_reading(second_reading, &mut objections);
     sources::policy(policy, content, libblkid, &mut objections);
 
-    let digest = digest_of(evidence, &mut objections);
-    match (device, digest, objections.into_reasons()) {
-        (Observed::Seen(facts), Some(evidence_digest), reasons) if reasons.is_empty() => Ok(FormatPermit {
+    let reasons = objections.into_reasons();
+    match (device, reasons.is_empty()) {
+        (Observed::Seen(facts), true) => permit(facts, evidence, now),
+        (Observed::Seen(_) | Observed::Unknown(_), true | false) => Err(Refusal { reasons }),
+    }
+}
+
+fn permit(facts: &DeviceFacts, evidence: &FormatEvidence, now: BootMillis) -> Result<FormatPermit, Refusal> {
+    match serde_json::to_vec(evidence) {
+        Ok(json) => Ok(FormatPermit {
             devnum: facts.devnum,
             diskseq: facts.diskseq,
             size: facts.size,
-            evidence_digest,
+            // Fields in the order of the struct, so that the same evidence always gives the same digest.
+            evidence_digest: Sha256::digest(&json).iter().map(|byte| format!("{byte:02x}")).collect(),
             expires: BootMillis(now.0.saturating_add(PERMIT_LASTS_MS)),
         }),
-        (Observed::Seen(_) | Observed::Unknown(_), Some(_) | None, reasons) => Err(Refusal { reasons }),
+        Err(error) => {
+            let message =
+                format!("the evidence cannot be written down, so it could not be explained afterwards: {error}");
+            Err(Refusal { reasons: vec![Reason::new(ReasonCode::ReaderFailed, message)] })
+        }
     }
 }
 
@@ -130,27 +149,18 @@ pub fn objections_to_reading(reading: &DeviceReading, facts: Option<&DeviceFacts
     objections.into_reasons()
 }
 
-/// Is the device blank, by its bytes alone? *Proven* only where nothing objects; *no* only where something was seen.
+/// Is the device blank, by its bytes alone? *Proven* only where nothing objects; *no* only where something was seen. Noise
+/// alone is *unknown*: a fresh encrypted volume reads so, and a LUKS volume whose header lies elsewhere.
 pub fn blank(reading: &DeviceReading) -> Blank {
     let reasons = objections_to_reading(reading, None);
     if reasons.is_empty() {
         Blank::Proven
-    } else if reading.filesystem.is_some() || reasons.iter().any(|reason| sources::proves_data(reason.code)) {
+    } else if reading.filesystem.is_some()
+        || reasons.iter().any(|reason| sources::proves_data(reason.code))
+        || reading.content.seen().is_some_and(|content| content.class == ContentClass::Other)
+    {
         Blank::No
     } else {
         Blank::Unknown
-    }
-}
-
-/// SHA-256 over the evidence as JSON: fields in the order of the struct, so the same evidence always gives the same.
-fn digest_of(evidence: &FormatEvidence, objections: &mut Objections) -> Option<String> {
-    match serde_json::to_vec(evidence) {
-        Ok(json) => Some(Sha256::digest(&json).iter().map(|byte| format!("{byte:02x}")).collect()),
-        Err(error) => {
-            let message =
-                format!("the evidence cannot be written down, so it could not be explained afterwards: {error}");
-            objections.add(Rank::Unread, Reason::new(ReasonCode::ReaderFailed, message));
-            None
-        }
     }
 }

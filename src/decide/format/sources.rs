@@ -82,7 +82,6 @@ impl Background {
             )
             | Observed::Unknown(_) => None,
         };
-        // Uniform content needs a volume without any history; what a cut mkfs wrote is no noise.
         Background { noise_is_blank, own_traces }
     }
 }
@@ -284,7 +283,9 @@ fn is_own_trace(finding: &Finding, background: &Background) -> bool {
 /// Does this finding forbid formatting by itself?
 fn objects(finding: &Finding, class: ContentClass, background: &Background) -> bool {
     match finding.validated {
-        Validated::Structure | Validated::Checksum => !is_own_trace(finding, background),
+        Validated::Structure | Validated::Checksum => {
+            class != ContentClass::Other || !is_own_trace(finding, background)
+        }
         // A few bytes of magic: on noise they are chance, in other content they are named beside `unknown-data`. On a
         // device that is said to be all zero they contradict the scan.
         Validated::Magic => class == ContentClass::Zero,
@@ -413,16 +414,10 @@ fn by_code(telling: &[&Finding], objections: &mut Objections) {
     }
 }
 
-/// Was something seen, rather than something not known?
+/// Was something recognised, rather than something not known?
 pub fn proves_data(code: ReasonCode) -> bool {
-    [
-        ReasonCode::BackupSuperblockFound,
-        ReasonCode::EtcdDataFound,
-        ReasonCode::SignatureFound,
-        ReasonCode::UnknownData,
-        ReasonCode::Partitioned,
-    ]
-    .contains(&code)
+    [ReasonCode::BackupSuperblockFound, ReasonCode::EtcdDataFound, ReasonCode::SignatureFound, ReasonCode::Partitioned]
+        .contains(&code)
 }
 
 pub fn origin(origin: &Observed<Origin>, objections: &mut Objections) {
