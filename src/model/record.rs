@@ -101,11 +101,13 @@ pub enum Adoption {
 pub struct Records {
     /// The latest pin that no adoption has superseded.
     pub pin: Option<Pin>,
-    /// Highest progress noted since that pin, for the pinned identity.
+    /// Highest progress noted since that pin, for the pinned identity; without a pin, for the identity noted last.
+    /// `data_dir` and `keys` are those of the newest mark.
     pub high_water: Option<HighWater>,
-    /// When data was last noted; `None`: no record says that this volume ever held data.
+    /// When data was last noted; `None`: no record says that this volume held data since a person last said that it starts
+    /// empty (`new-cluster`, `replacement`).
     pub held_data_at: Option<Time>,
-    /// UUIDs of filesystems that records name for this volume id, newest last.
+    /// UUIDs of filesystems that were accepted on this volume id, newest last. Never forgotten: not empty means used.
     pub fs_uuids: Vec<FsUuid>,
     /// UUIDs of filesystems that volhold itself made.
     pub formatted: Vec<FsUuid>,
