@@ -50,12 +50,13 @@ impl Sysfs {
     /// The entry of a device number. `Missing` when the kernel no longer has such a device.
     pub fn block(&self, requested: &str, devnum: DevNum) -> Result<BlockEntry, DeviceError> {
         let link = self.sys.join("dev/block").join(devnum.to_string());
-        let dir = fs::canonicalize(&link).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => DeviceError::Missing {
-                requested: requested.to_owned(),
-                detail: format!("the kernel has no device {devnum} any more"),
-            },
-            _ => DeviceError::Io { operation: "resolve", path: link.clone(), source },
+        let dir = fs::canonicalize(&link).map_err(|source| {
+            if source.kind() == io::ErrorKind::NotFound {
+                let detail = format!("the kernel has no device {devnum} any more");
+                DeviceError::Missing { requested: requested.to_owned(), detail }
+            } else {
+                DeviceError::Io { operation: "resolve", path: link.clone(), source }
+            }
         })?;
         entry(dir)
     }

@@ -42,7 +42,7 @@ pub fn uses(sysfs: &Sysfs, entry: &BlockEntry) -> Result<Vec<DeviceUse>, DeviceE
 /// Paths at which one of the devices is mounted, in our mount namespace and in that of PID 1.
 pub fn mounted_at(sysfs: &Sysfs, numbers: &[DevNum]) -> Result<BTreeSet<PathBuf>, DeviceError> {
     let mut at = BTreeSet::new();
-    for who in ["self", "1"] {
+    for who in ["thread-self", "1"] {
         let mounts = mounts(&sysfs.proc.join(who).join("mountinfo"))?;
         at.extend(mounts.into_iter().filter(|mount| is_of(mount, numbers)).map(|mount| mount.at));
     }

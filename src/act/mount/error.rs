@@ -1,0 +1,135 @@
+//! How a mount fails, and how to say it.
+
+use super::Access;
+use crate::act::options::OptionError;
+use crate::device::DeviceError;
+use crate::model::{DevNum, Reason, ReasonCode};
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub enum MountError {
+    #[error(transparent)]
+    Option(OptionError),
+    #[error("{0}")]
+    Failed(Box<Tried>),
+    /// What was mounted is not what was opened: a name moved in between.
+    #[error("{node} was opened as device {opened}, but mounting it gave device {mounted}")]
+    WrongVolume { node: PathBuf, opened: DevNum, mounted: DevNum },
+    #[error("{path} is an image file, which has to become a loop device before it can be mounted")]
+    Image { path: PathBuf },
+    #[error("there is no way to look at {fstype} without writing")]
+    NoLook { fstype: String },
+    #[error("open the root of the filesystem on {node}")]
+    Root {
+        node: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("device {devnum} is mounted at {at} already")]
+    Occupied { at: PathBuf, devnum: DevNum },
+    #[error("publish at {at}")]
+    Publish {
+        at: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// Moved into place, and somebody else lies over it.
+    #[error("published device {wanted} at {at}, but device {found} is on top there")]
+    NotOnTop { at: PathBuf, wanted: DevNum, found: DevNum },
+    #[error("ask what is mounted")]
+    Table(#[source] DeviceError),
+}
+
+/// A mount that the kernel refused: what was tried, and what it said.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Tried {
+    pub node: PathBuf,
+    pub fstype: String,
+    #[serde(skip)]
+    pub access: Access,
+    /// Options that the filesystem got.
+    pub options: Vec<String>,
+    /// Which step failed.
+    pub step: String,
+    pub errno: i32,
+    /// The kernel's words: of the mount itself, and lines of its log that name the device.
+    pub kernel: Vec<String>,
+}
+
+impl std::fmt::Display for Tried {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "mounting {} as {}", self.node.display(), self.fstype)?;
+        if !self.options.is_empty() {
+            write!(f, " with {}", self.options.join(","))?;
+        }
+        let errno = nix::errno::Errno::from_raw(self.errno);
+        write!(f, " failed at {}: {} ({errno:?})", self.step, errno.desc())?;
+        if !self.kernel.is_empty() {
+            write!(f, "; the kernel says: {}", self.kernel.join("; "))?;
+        }
+        Ok(())
+    }
+}
+
+impl Tried {
+    /// The kernel is older than the filesystem: `fs/ext4/super.c:ext4_feature_set_ok`, `fs/xfs/libxfs/xfs_sb.c`.
+    fn feature_unknown(&self) -> bool {
+        self.kernel.iter().any(|line| {
+            line.contains("unsupported optional features")
+                || (line.contains("unknown") && line.contains("features") && line.contains("Superblock has"))
+        })
+    }
+}
+
+impl MountError {
+    /// The reason that a guard is held for.
+    pub fn reason(&self) -> Reason {
+        match self {
+            MountError::Failed(tried) if tried.feature_unknown() => Reason::new(
+                ReasonCode::FilesystemFeatureUnknown,
+                format!("{tried}: the filesystem was made by a newer system; nothing was changed"),
+            ),
+            MountError::Failed(tried) if tried.errno == libc::EBUSY => {
+                Reason::new(ReasonCode::InUse, format!("{tried}: somebody else took the device"))
+            }
+            MountError::Failed(tried) => {
+                Reason::new(ReasonCode::MountFailed, format!("{tried}; nothing was formatted"))
+            }
+            MountError::WrongVolume { .. } => Reason::new(ReasonCode::WrongVolume, self.to_string()),
+            MountError::Option(_) | MountError::NoLook { .. } => Reason::new(ReasonCode::MountFailed, self.to_string()),
+            MountError::Image { .. } => Reason::new(ReasonCode::NotABlockDevice, self.to_string()),
+            MountError::Occupied { .. } => {
+                Reason::new(ReasonCode::MountFailed, format!("nothing was published: {self}"))
+            }
+            MountError::NotOnTop { .. } => Reason::new(ReasonCode::WrongVolume, self.to_string()),
+            MountError::Root { source, .. } | MountError::Publish { source, .. } => {
+                Reason::new(ReasonCode::MountFailed, format!("{self}: {source}"))
+            }
+            MountError::Table(source) => source.reason(),
+        }
+        .with_detail_of(self)
+    }
+}
+
+trait WithDetail {
+    fn with_detail_of(self, error: &MountError) -> Self;
+}
+
+impl WithDetail for Reason {
+    fn with_detail_of(self, error: &MountError) -> Self {
+        match error {
+            MountError::Failed(tried) => self.with_detail(serde_json::json!({ "tried": tried })),
+            MountError::WrongVolume { .. }
+            | MountError::Option(_)
+            | MountError::NoLook { .. }
+            | MountError::Image { .. }
+            | MountError::Occupied { .. }
+            | MountError::NotOnTop { .. }
+            | MountError::Root { .. }
+            | MountError::Publish { .. }
+            | MountError::Table(_) => self,
+        }
+    }
+}
