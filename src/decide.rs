@@ -14,5 +14,7 @@
 
 /// May this device be formatted? The permit that mkfs consumes.
 pub mod format;
+/// May etcd start on this volume?
+pub mod start;
 /// Words and numbers as people read them.
 mod words;

@@ -1,0 +1,142 @@
+//! May an etcd start on nothing?
+
+use super::identity::{Standing, remembered};
+use super::place::made_here;
+use super::situation::{Selected, Situation};
+use super::words::unknown;
+use super::{Kind, Objections};
+use crate::model::{FilesystemFacts, Observed, Reason, ReasonCode, Records, StartPolicy, VolumeAge};
+use serde_json::json;
+
+/// Names that etcd-manager and volhold's own work leave on a volume that holds no data yet.
+const EXPLAINED: [&str; 5] = ["data", "data-trashcan", "myid", "pki", "state"];
+
+/// Objects where the selected place holds nothing and something says that it should, or nothing says that it may. Returns
+/// whether this would be a fresh start.
+pub fn rules(
+    situation: &Situation<'_>,
+    standing: Standing,
+    records: &Records,
+    filesystem: Option<&FilesystemFacts>,
+    age: &Observed<VolumeAge>,
+    policy: &StartPolicy,
+    objections: &mut Objections,
+) -> bool {
+    // A dir that continues its record is not fresh, though every key may have been deleted. What could not be read, or is
+    // damaged, is not nothing.
+    let ambiguous = match situation.selected {
+        Selected::Nothing => {
+            situation.reading.data_dirs.iter().any(|dir| dir.populated && !super::situation::is_archive(dir))
+        }
+        Selected::Dir(_) | Selected::Bare { .. } => false,
+    };
+    if situation.populated() || ambiguous || !situation.all_read() {
+        return false;
+    }
+    match standing {
+        Standing::Continues => return false,
+        Standing::SameIds if records.held_data_at.is_none() => return false,
+        Standing::SameIds | Standing::NotPinned | Standing::ChangedWhileOpen | Standing::Otherwise => {}
+    }
+
+    if records.held_data_at.is_some() || records.pin.is_some() || records.high_water.is_some() {
+        let at = match (records.held_data_at, &records.pin) {
+            (Some(at), Some(_) | None) => format!(", noted at {at}"),
+            (None, Some(pin)) => format!(", pinned at {}", pin.at),
+            (None, None) => String::new(),
+        };
+        let message = format!(
+            "the record says that this volume held {}{at}, and there is nothing in {}",
+            remembered(records),
+            situation.selected_in_words()
+        );
+        let detail = json!({ "recorded": records.high_water, "held_data_at": records.held_data_at });
+        objections.add(Kind::Vanished, Reason::new(ReasonCode::DataVanished, message).with_detail(detail));
+    }
+    if !policy.fresh {
+        let message = format!(
+            "there is nothing in {}, and the configuration says `fresh = \"deny\"`",
+            situation.selected_in_words()
+        );
+        objections.add(Kind::NotFresh, Reason::new(ReasonCode::FreshForbidden, message));
+    }
+    volume_is_new(situation, records, filesystem, age, objections);
+    true
+}
+
+/// volhold made this filesystem, or the provider says that the volume is young, or it is the one time that nobody can say.
+fn volume_is_new(
+    situation: &Situation<'_>,
+    records: &Records,
+    filesystem: Option<&FilesystemFacts>,
+    age: &Observed<VolumeAge>,
+    objections: &mut Objections,
+) {
+    let uuid = filesystem.and_then(|facts| facts.uuid);
+    if uuid.is_some_and(|uuid| made_here(records, uuid)) {
+        return;
+    }
+    let allowed_before = uuid.is_some_and(|uuid| records.fresh_allowed.contains(&uuid));
+    // A member that was let start here and has no key yet (it waits for its peers, say) has used that one time itself.
+    let grown_from_it = situation.fingerprint().is_some_and(|fingerprint| fingerprint.cluster_id.is_some());
+    match age {
+        Observed::Seen(VolumeAge::Young) => {}
+        Observed::Seen(VolumeAge::Old) => {
+            let message = format!(
+                "there is nothing in {}, no record says that the volume was ever used, and the provider says that it is not \
+                 new: it may stand in for one that held data",
+                situation.selected_in_words()
+            );
+            objections.add(Kind::NotFresh, Reason::new(ReasonCode::BlankReplacement, message));
+        }
+        Observed::Seen(VolumeAge::NoProvider) if allowed_before && grown_from_it => {}
+        Observed::Seen(VolumeAge::NoProvider) if allowed_before => {
+            let message = format!(
+                "there is nothing in {}, and a fresh start on this filesystem was allowed once already",
+                situation.selected_in_words()
+            );
+            objections.add(Kind::NotFresh, Reason::new(ReasonCode::FreshForbidden, message));
+        }
+        Observed::Seen(VolumeAge::NoProvider) => nothing_unexplained(situation, objections),
+        Observed::Unknown(why) => {
+            let mut reason = unknown("the age of the volume, which decides whether an etcd may start on nothing,", why);
+            reason.message.push_str("; nothing on it says that volhold made its filesystem");
+            objections.add(Kind::NotFresh, reason);
+        }
+    }
+}
+
+/// A filesystem that somebody else made and filled, with no data dir in sight: data may lie where nobody looks for it.
+fn nothing_unexplained(situation: &Situation<'_>, objections: &mut Objections) {
+    let selected_first = match situation.selected {
+        Selected::Dir(dir) => Some(dir.path.as_str()),
+        Selected::Bare { path, .. } => Some(path),
+        Selected::Nothing => None,
+    }
+    .and_then(|path| path.split('/').next());
+    // A data dir at the root owns what is at the root.
+    let root_is_the_dir = selected_first == Some(".") && situation.dir().is_some();
+    let dirs_at = |name: &str| situation.reading.data_dirs.iter().any(|dir| dir.path.split('/').next() == Some(name));
+    let unexplained: Vec<&String> = situation
+        .reading
+        .root_entries
+        .iter()
+        .filter(|name| {
+            !EXPLAINED.contains(&name.as_str())
+                && selected_first != Some(name.as_str())
+                && !dirs_at(name)
+                && !root_is_the_dir
+        })
+        .collect();
+    if unexplained.is_empty() {
+        return;
+    }
+    let list: Vec<&str> = unexplained.iter().map(|name| name.as_str()).collect();
+    let message = format!(
+        "there is nothing in {}, but the volume is not empty: {} lie at its root, and no record says what they are",
+        situation.selected_in_words(),
+        list.join(", ")
+    );
+    let detail = json!({ "root_entries": unexplained });
+    objections.add(Kind::NotFresh, Reason::new(ReasonCode::UnknownData, message).with_detail(detail));
+}
