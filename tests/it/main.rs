@@ -2,3 +2,8 @@
 //! each room or incident. They need root; without it each says so and does nothing (`.ci/run` refuses to run as anybody else).
 
 mod common;
+mod gate_flow;
+mod incidents_a;
+mod incidents_b;
+mod incidents_c;
+mod incidents_d;

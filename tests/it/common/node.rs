@@ -199,6 +199,12 @@ impl Node {
         }
     }
 
+    /// A `volhold wait` in the background, as a unit of etcd has it.
+    #[track_caller]
+    pub fn waiting(&self, guard: &str) -> Child {
+        self.command().args(["wait", guard, "--timeout", "120s"]).spawn().expect("volhold wait")
+    }
+
     /// Starts the agent and waits for its READY=1.
     #[track_caller]
     pub fn start(&mut self) {
