@@ -9,11 +9,11 @@
 set -euo pipefail
 
 packages=(
-    build-essential pkg-config libblkid-dev  # to build
-    e2fsprogs xfsprogs util-linux gdisk      # what is examined, and what examines
-    etcd-server etcd-client                  # a real etcd
-    fuse3 python3-fuse                       # disks whose reads fail
-    zstd tar procps                          # to unpack test data
+    build-essential pkg-config libblkid-dev    # to build
+    e2fsprogs xfsprogs util-linux mount gdisk  # what is examined, and what examines
+    etcd-server etcd-client                    # a real etcd
+    fuse3 python3-fuse                         # disks whose reads fail
+    zstd tar procps                            # to unpack test data
 )
 
 if ! command -v dpkg-query >/dev/null; then
