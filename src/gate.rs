@@ -1,1 +1,23 @@
-//! (in work)
+//! How the world learns the verdict: files below the run dir, systemd's notify socket, and `volhold wait`.
+//!
+//! A gate is a file: it is open while `<run>/open/NAME` is there. Everything else here tells *about* gates. Nothing in this
+//! room decides; and nothing closes an open gate because volhold stops, crashes, is upgraded or has changed its mind: an
+//! etcd may be running behind it (see [`files::Closing`] for what may).
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::wildcard_enum_match_arm
+)]
+
+/// Ready files, published facts, the status file, requests.
+pub mod files;
+/// systemd's notify protocol and its descriptor store.
+pub mod notify;
+/// Waiting for a gate to open.
+mod waiting;
+
+pub use files::{Closing, GateError, Published};
+pub use waiting::{WaitOutcome, wait};

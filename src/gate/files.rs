@@ -1,0 +1,282 @@
+//! The files below the run dir. All of them die with the boot (the run dir is a tmpfs), so nothing is made durable; all of
+//! them are replaced by rename, so that no reader sees half of one.
+//!
+//! ```text
+//! <run>/open/NAME            ready file: the gate is open. For people, ExecStartPre, and hostPath `type: File`
+//! <run>/published/NAME.json  what the gate was opened for: device numbers, mount, data dir
+//! <run>/status.json          the state of every guard
+//! <run>/requests/NAME        somebody asked this guard to look again
+//! ```
+
+use crate::model::{BootId, DevNum, FsUuid, GuardName, StartKind, Status, Time, VolumeId};
+use nix::fcntl::OFlag;
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Largest file that is read back.
+const MAX_READ: u64 = 16 * 1024 * 1024;
+
+/// A file below the run dir cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    #[error("cannot write {path}")]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot read {path}")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{path} is not what volhold writes")]
+    Parse {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("{what} does not encode as JSON")]
+    Encode {
+        what: &'static str,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("cannot watch {path} for changes")]
+    Watch {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{path} was opened in this boot and for a volume that is still there: it stays")]
+    NotStale { path: PathBuf },
+}
+
+/// What a gate was opened for: what `gate check` compares the machine with, without agent or network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// Where the volume is mounted.
+    pub at: String,
+    pub devnum: DevNum,
+    pub fs_uuid: Option<FsUuid>,
+    pub volume_id: VolumeId,
+    /// Relative to the volume's root.
+    pub data_dir: String,
+    pub how: StartKind,
+    /// The kernel's number of the mount (first field of mountinfo), where it is known.
+    #[serde(default)]
+    pub mount_id: Option<u64>,
+    pub boot_id: BootId,
+}
+
+/// The content of a ready file, one line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    pub time: Time,
+    /// Where etcd finds its data: the published path with the data dir.
+    pub data_dir: String,
+    pub devnum: DevNum,
+    pub boot_id: BootId,
+}
+
+/// Why a ready file may be removed. There is no other way to close a gate: a verdict, a crash or a stop of volhold is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Closing {
+    /// It was written in another boot than this one (a run dir that is no tmpfs). Checked against its content.
+    EarlierBoot { this: BootId },
+    /// The published mount is gone, so no etcd can be running on it. The caller has seen that in mountinfo.
+    VolumeGone,
+}
+
+/// `<run>/open/NAME`
+pub fn ready_path(run: &Path, guard: &GuardName) -> PathBuf {
+    run.join("open").join(guard.as_str())
+}
+
+/// `<run>/published/NAME.json`
+pub fn published_path(run: &Path, guard: &GuardName) -> PathBuf {
+    run.join("published").join(format!("{guard}.json"))
+}
+
+/// `<run>/status.json`
+pub fn status_path(run: &Path) -> PathBuf {
+    run.join("status.json")
+}
+
+/// `<run>/requests`
+pub fn requests_dir(run: &Path) -> PathBuf {
+    run.join("requests")
+}
+
+/// Creates the run dir and what lies in it, with the modes that they must have.
+pub fn prepare(run: &Path) -> Result<(), GateError> {
+    for (dir, mode) in
+        [(run.to_owned(), 0o755), (run.join("open"), 0o755), (run.join("published"), 0o755), (requests_dir(run), 0o700)]
+    {
+        ensure_dir(&dir, mode).map_err(|source| GateError::Write { path: dir, source })?;
+    }
+    Ok(())
+}
+
+/// Opens the gate: first what it is opened for, then the ready file. Opening an open gate renews both.
+pub fn open_gate(run: &Path, guard: &GuardName, published: &Published) -> Result<(), GateError> {
+    prepare(run)?;
+    write_published(run, guard, published)?;
+    let ready = Ready {
+        time: Time::now(),
+        data_dir: Path::new(&published.at).join(&published.data_dir).display().to_string(),
+        devnum: published.devnum,
+        boot_id: published.boot_id.clone(),
+    };
+    let mut line =
+        serde_json::to_vec(&ready).map_err(|source| GateError::Encode { what: "the ready file", source })?;
+    line.push(b'\n');
+    replace(&ready_path(run, guard), &line, 0o644)
+}
+
+/// Notes what a gate is open for, without touching the ready file.
+pub fn write_published(run: &Path, guard: &GuardName, published: &Published) -> Result<(), GateError> {
+    prepare(run)?;
+    let mut text = serde_json::to_vec_pretty(published)
+        .map_err(|source| GateError::Encode { what: "what was published", source })?;
+    text.push(b'\n');
+    replace(&published_path(run, guard), &text, 0o644)
+}
+
+/// What the gate was opened for; `None` where it never was.
+pub fn read_published(run: &Path, guard: &GuardName) -> Result<Option<Published>, GateError> {
+    read_json(&published_path(run, guard))
+}
+
+/// The gate is open: the ready file is there, a regular file, and does not say that it is from another boot than `this`.
+///
+/// A ready file that volhold did not write (an empty one, made by hand on the night on which volhold itself is broken) opens
+/// the gate as well.
+pub fn is_open(run: &Path, guard: &GuardName, this: &BootId) -> Result<bool, GateError> {
+    let path = ready_path(run, guard);
+    match path.symlink_metadata() {
+        Ok(metadata) if metadata.is_file() => {}
+        Ok(_) => return Ok(false),
+        Err(error) if is_absent(&error) => return Ok(false),
+        Err(source) => return Err(GateError::Read { path, source }),
+    }
+    match read_json::<Ready>(&path) {
+        Ok(Some(ready)) => Ok(ready.boot_id == *this),
+        Ok(None) => Ok(false),
+        Err(GateError::Parse { .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a ready file, for the reasons that allow it. `false`: there was none.
+pub fn close_gate(run: &Path, guard: &GuardName, why: &Closing) -> Result<bool, GateError> {
+    let path = ready_path(run, guard);
+    match why {
+        Closing::EarlierBoot { this } => match read_json::<Ready>(&path) {
+            Ok(None) => return Ok(false),
+            Ok(Some(ready)) if ready.boot_id != *this => {}
+            Ok(Some(_)) | Err(GateError::Parse { .. }) => return Err(GateError::NotStale { path }),
+            Err(error) => return Err(error),
+        },
+        Closing::VolumeGone => {}
+    }
+    remove(&path)
+}
+
+/// Writes the status of all guards for everyone to read.
+pub fn write_status(run: &Path, status: &Status) -> Result<(), GateError> {
+    prepare(run)?;
+    let mut text =
+        serde_json::to_vec_pretty(status).map_err(|source| GateError::Encode { what: "the status", source })?;
+    text.push(b'\n');
+    replace(&status_path(run), &text, 0o644)
+}
+
+/// The status of all guards as last written; `None` where no agent has run since this machine started.
+pub fn read_status(run: &Path) -> Result<Option<Status>, GateError> {
+    read_json(&status_path(run))
+}
+
+/// Asks a guard to look again, after the ledger entry that says why was written.
+pub fn post_request(run: &Path, guard: &GuardName) -> Result<(), GateError> {
+    prepare(run)?;
+    let line = format!("{}\n", Time::now());
+    replace(&requests_dir(run).join(guard.as_str()), line.as_bytes(), 0o600)
+}
+
+/// Takes a request away. `true`: there was one. To be called before what was asked for is done, so that a request which
+/// comes meanwhile is not lost.
+pub fn take_request(run: &Path, guard: &GuardName) -> Result<bool, GateError> {
+    remove(&requests_dir(run).join(guard.as_str()))
+}
+
+fn remove(path: &Path) -> Result<bool, GateError> {
+    match std::fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if is_absent(&error) => Ok(false),
+        Err(source) => Err(GateError::Write { path: path.to_owned(), source }),
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound)
+}
+
+/// A directory with exactly this mode, whatever the umask; an existing one is left as it is.
+fn ensure_dir(dir: &Path, mode: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(mode).create(dir) {
+        Ok(()) => std::fs::set_permissions(dir, Permissions::from_mode(mode)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if dir.symlink_metadata()?.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let parent = dir.parent().ok_or(error)?;
+            DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+            DirBuilder::new().mode(mode).create(dir)?;
+            std::fs::set_permissions(dir, Permissions::from_mode(mode))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), GateError> {
+    let failed = |source| GateError::Write { path: path.to_owned(), source };
+    let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(format!(".{}", std::process::id()));
+    let temporary = path.with_file_name(temporary);
+    let write = || {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(mode)
+            .custom_flags(OFlag::O_NOFOLLOW.bits())
+            .open(&temporary)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.write_all(bytes)?;
+        std::fs::rename(&temporary, path)
+    };
+    write().map_err(failed)
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, GateError> {
+    let failed = |source| GateError::Read { path: path.to_owned(), source };
+    let open = OpenOptions::new().read(true).custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()).open(path);
+    let file = match open {
+        Ok(file) => file,
+        Err(error) if is_absent(&error) => return Ok(None),
+        Err(source) => return Err(failed(source)),
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_READ).read_to_end(&mut bytes).map_err(failed)?;
+    serde_json::from_slice(&bytes).map(Some).map_err(|source| GateError::Parse { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests;

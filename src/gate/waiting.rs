@@ -1,0 +1,174 @@
+//! `volhold wait NAME`: blocks until the gate is open. Made to be the only process of a oneshot unit.
+//!
+//! It returns when the ready file is there. While the guard waits or is held it stays: a hold may be answered by a person
+//! hours later, and the unit that etcd waits for must then become active by itself. Only a time-out ends it otherwise.
+//! It needs no agent: when none runs yet, it waits for the run dir to appear.
+//!
+//! Woken by inotify; every 15 seconds it looks anyway, so that a lost event costs seconds and not the night.
+
+use super::files::{self, GateError};
+use super::notify;
+use crate::model::{BootId, Gate, GuardName, GuardStatus, Reason};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Longest time between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+/// How a wait ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WaitOutcome {
+    /// The gate is open (exit 0).
+    Open,
+    /// Time is over and the guard is held, for these reasons (exit 3).
+    Held(Vec<Reason>),
+    /// Time is over and there is no verdict yet (exit 75). The state that the agent last wrote, if there is one.
+    TimedOut(Option<Box<GuardStatus>>),
+}
+
+/// Waits until the gate of `guard` is open, or for at most `timeout`.
+///
+/// `on_change` hears each new state of the guard (a new gate, state, or first reason). systemd, where it listens, is told the
+/// same as `STATUS=`. `boot_id` is this boot's: a ready file of another one opens nothing.
+pub fn wait(
+    run: &Path,
+    guard: &GuardName,
+    boot_id: &BootId,
+    timeout: Option<Duration>,
+    on_change: &mut dyn FnMut(&GuardStatus),
+) -> Result<WaitOutcome, GateError> {
+    let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let bell = Bell::new(run)?;
+    let mut told: Option<GuardStatus> = None;
+    let mut said_nothing = false;
+    loop {
+        // Watch first, then look: what changes in between rings.
+        bell.arm(run)?;
+        if files::is_open(run, guard, boot_id)? {
+            notify::status("open");
+            return Ok(WaitOutcome::Open);
+        }
+        match look(run, guard) {
+            Some(now) => {
+                if told.as_ref().is_none_or(|before| differs(before, &now)) {
+                    notify::status(&sentence(&now));
+                    on_change(&now);
+                }
+                told = Some(now);
+            }
+            None if !said_nothing && told.is_none() => {
+                notify::status("waiting for the agent (volhold.service) to say something about this guard");
+                said_nothing = true;
+            }
+            None => {}
+        }
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(ended(told));
+        }
+        bell.ring(left.map_or(LOOK_EVERY, |left| left.min(LOOK_EVERY)))?;
+    }
+}
+
+fn ended(told: Option<GuardStatus>) -> WaitOutcome {
+    match told {
+        Some(status) => match status.gate {
+            Gate::Held => WaitOutcome::Held(status.reasons),
+            Gate::Open | Gate::Waiting => WaitOutcome::TimedOut(Some(Box::new(status))),
+        },
+        None => WaitOutcome::TimedOut(None),
+    }
+}
+
+/// What the agent says. A status that cannot be read says nothing: the ready file alone opens.
+fn look(run: &Path, guard: &GuardName) -> Option<GuardStatus> {
+    match files::read_status(run) {
+        Ok(status) => status?.guards.into_iter().find(|status| status.name == *guard),
+        Err(error) => {
+            tracing::warn!(event = "status.unreadable", %error, "cannot read the status file");
+            None
+        }
+    }
+}
+
+fn differs(before: &GuardStatus, now: &GuardStatus) -> bool {
+    before.gate != now.gate
+        || before.state != now.state
+        || before.reasons != now.reasons
+        || before.progress.as_ref().map(|progress| &progress.what) != now.progress.as_ref().map(|progress| &progress.what)
+}
+
+/// One line for `systemctl status`.
+fn sentence(status: &GuardStatus) -> String {
+    let gate = match status.gate {
+        Gate::Open => "open",
+        Gate::Waiting => "waiting",
+        Gate::Held => "HELD",
+    };
+    match (status.reasons.first(), &status.progress) {
+        (Some(reason), _) => format!("{gate}: {} ({})", reason.message, reason.code),
+        (None, Some(progress)) => format!("{gate}: {}", progress.what),
+        (None, None) => gate.to_owned(),
+    }
+}
+
+/// Rings when something changes in the run dir.
+struct Bell {
+    fd: OwnedFd,
+}
+
+impl Bell {
+    fn new(run: &Path) -> Result<Self, GateError> {
+        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
+            .map_err(|errno| GateError::Watch { path: run.to_owned(), source: errno.into() })?;
+        Ok(Bell { fd })
+    }
+
+    /// Watches the run dir and the ready files, or, where they are missing, the nearest directory above that exists. Watching
+    /// what is watched already changes nothing.
+    fn arm(&self, run: &Path) -> Result<(), GateError> {
+        let mask = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+        let watch = |path: &Path| match inotify::add_watch(&self.fd, path, mask | WatchFlags::ONLYDIR) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            Err(errno) => Err(GateError::Watch { path: path.to_owned(), source: errno.into() }),
+        };
+        watch(&run.join("open"))?;
+        for dir in run.ancestors() {
+            if watch(dir)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a ring, at most this long, and swallows all that has rung.
+    fn ring(&self, patience: Duration) -> Result<(), GateError> {
+        let failed = |errno: Errno| GateError::Watch { path: "inotify".into(), source: errno.into() };
+        let timeout = Timespec {
+            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: patience.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.fd, &mut buffer);
+        loop {
+            match events.next() {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
