@@ -132,8 +132,7 @@ pub fn open_gate(run: &Path, guard: &GuardName, published: &Published) -> Result
         devnum: published.devnum,
         boot_id: published.boot_id.clone(),
     };
-    let mut line =
-        serde_json::to_vec(&ready).map_err(|source| GateError::Encode { what: "the ready file", source })?;
+    let mut line = serde_json::to_vec(&ready).map_err(|source| GateError::Encode { what: "the ready file", source })?;
     line.push(b'\n');
     replace(&ready_path(run, guard), &line, 0o644)
 }
@@ -231,7 +230,11 @@ fn ensure_dir(dir: &Path, mode: u32) -> io::Result<()> {
     match DirBuilder::new().mode(mode).create(dir) {
         Ok(()) => std::fs::set_permissions(dir, Permissions::from_mode(mode)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            if dir.symlink_metadata()?.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+            if dir.symlink_metadata()?.is_dir() {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::NotADirectory.into())
+            }
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let parent = dir.parent().ok_or(error)?;

@@ -100,7 +100,8 @@ fn differs(before: &GuardStatus, now: &GuardStatus) -> bool {
     before.gate != now.gate
         || before.state != now.state
         || before.reasons != now.reasons
-        || before.progress.as_ref().map(|progress| &progress.what) != now.progress.as_ref().map(|progress| &progress.what)
+        || before.progress.as_ref().map(|progress| &progress.what)
+            != now.progress.as_ref().map(|progress| &progress.what)
 }
 
 /// One line for `systemctl status`.
