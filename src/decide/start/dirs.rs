@@ -41,12 +41,29 @@ pub fn damage(situation: &Situation<'_>, objections: &mut Objections, warnings: 
             Severity::Warning | Severity::Info => {}
         }
     }
+    wal_behind_backend(dir, objections);
     if let Some(fingerprint) = &dir.fingerprint
         && !fingerprint.alarms.is_empty()
     {
         let message = format!("`{}` has the alarm {} set", dir.path, fingerprint.alarms.join(" and "));
         warnings.push(Reason::new(ReasonCode::AlarmSet, message));
     }
+}
+
+/// etcd starts on this, calls itself healthy, and applies no write until its WAL has passed the backend again. The reader of
+/// the dir says so too; this rule does not depend on it.
+fn wal_behind_backend(dir: &DataDirReport, objections: &mut Objections) {
+    let Some(fingerprint) = dir.fingerprint.as_ref().filter(|_| !is_damaged(dir)) else { return };
+    let (ends, applied) = match (fingerprint.raft.last_index, fingerprint.consistent_index) {
+        (Some(last), Some(applied)) if last < applied => (format!("ends at index {last}"), applied),
+        (None, Some(applied)) if applied > 0 => ("has no index at all".to_owned(), applied),
+        (Some(_) | None, Some(_) | None) => return,
+    };
+    let message = format!(
+        "the WAL of `{}` {ends}, and its backend has applied index {applied}: etcd would lose what is written to it",
+        dir.path
+    );
+    objections.add(Kind::Damage, Reason::new(ReasonCode::WalBehindBackend, message));
 }
 
 /// The reason code for a defect whose own word is finer than one.
