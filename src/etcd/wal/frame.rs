@@ -147,7 +147,7 @@ impl<'a> Frames<'a> {
 
 /// etcd's rule (`decoder.isTornEntry`): a sector's part of the record holds only zeros.
 fn is_torn(data: &[u8], file_offset: u64) -> bool {
-    let into = usize::try_from(file_offset & (SECTOR as u64 - 1)).unwrap_or(0);
+    let into = usize::try_from(file_offset.checked_rem(SECTOR as u64).unwrap_or(0)).unwrap_or(0);
     let first = SECTOR.saturating_sub(into).min(data.len());
     let (head, rest) = data.split_at_checked(first).unwrap_or((data, &[]));
     let zero = |chunk: &[u8]| !chunk.is_empty() && chunk.iter().all(|byte| *byte == 0);
