@@ -1,1 +1,44 @@
-//! (in work)
+//! The verbs and how they print.
+//!
+//! Nothing here decides: verbs read what the agent left, ask the same rules that the agent asks, or put a person's answer
+//! on record. Tables are for people and may change; `-o json` and the exit codes are for scripts and may not.
+
+pub mod args;
+mod change;
+mod config;
+pub mod exit;
+mod explain;
+pub mod manual;
+mod output;
+mod status;
+pub mod text;
+mod wait;
+
+use args::{Cli, ConfigVerb, Verb};
+use clap::Parser;
+use exit::Exit;
+use output::{Context, Failure};
+use std::process::ExitCode;
+
+/// Reads the command line, does what it says, and returns how it ended. Usage errors end in clap, with exit code 2.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let context = Context { config_path: cli.config, output: cli.output };
+    let exit = match dispatch(&context, cli.verb) {
+        Ok(exit) => exit,
+        Err(failure) => failure.report(),
+    };
+    exit.into()
+}
+
+fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
+    match verb {
+        Verb::Status => status::run(context),
+        Verb::Explain(args) => explain::run(context, &args),
+        Verb::Config { verb: ConfigVerb::Check { path } } => config::check(context, path.as_deref()),
+        Verb::Wait { name, timeout } => wait::run(context, &name, timeout),
+        Verb::Adopt(args) => change::adopt::run(context, &args),
+        Verb::Release { name, for_, confirm } => change::release::run(context, &name, for_, confirm.as_deref()),
+        Verb::Retry { name } => change::retry(context, &name),
+    }
+}

@@ -1,0 +1,150 @@
+//! What can be typed. Types only; the help texts are the product's words.
+
+use crate::model::GuardName;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where the configuration is unless said otherwise.
+pub const DEFAULT_CONFIG: &str = "/etc/volhold/config.toml";
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "volhold",
+    version,
+    about = "Guards the volume under etcd: examines it, mounts it, and keeps etcd from starting until all of it is right",
+    after_help = "Exit codes: 0 ok, 1 error, 2 usage, 3 held, 4 refused, 5 nothing matches, 75 try later, \
+                  77 no permission, 78 bad configuration.\nFirst look: volhold status. Then: volhold explain NAME.",
+    max_term_width = 80,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// The configuration file
+    #[arg(long, global = true, env = "VOLHOLD_CONFIG", default_value = DEFAULT_CONFIG, value_name = "PATH")]
+    pub config: PathBuf,
+
+    /// How to print
+    #[arg(short, long, global = true, value_enum, default_value_t = Output::Table, value_name = "FORM")]
+    pub output: Output,
+
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For a person
+    Table,
+    /// One JSON document, stable for scripts
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Show every guard: is its gate open, and if not, why
+    Status,
+    /// Explain the last decision about a guard: what was found, what was not done, what to choose
+    Explain(ExplainArgs),
+    /// Wait until a gate is open
+    ///
+    /// While the guard is held it goes on waiting: a person may answer the hold. Exit code 0 open; after the given time 3
+    /// held, 75 not decided; 78 at once where no such guard is configured.
+    Wait {
+        name: GuardName,
+        /// At most so long, such as 90s or 10m; without it, for ever
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        timeout: Option<Duration>,
+    },
+    /// Accept what is there, after looking: the answer to a hold that doubts an identity
+    Adopt(AdoptArgs),
+    /// Let go of a held device for a while, so that your own tools can open it
+    Release {
+        name: GuardName,
+        /// For how long, such as 30m or 1h
+        #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+        for_: Duration,
+        /// The volume id, typed again: consent without a terminal
+        #[arg(long, value_name = "ID")]
+        confirm: Option<String>,
+    },
+    /// Ask for a new look at a guard, now
+    Retry { name: GuardName },
+    /// Read the configuration
+    Config {
+        #[command(subcommand)]
+        verb: ConfigVerb,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The guard
+    #[arg(required_unless_present = "reason")]
+    pub name: Option<GuardName>,
+    /// Print the manual's page about one reason code instead
+    #[arg(long, value_name = "CODE", conflicts_with = "name")]
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct AdoptArgs {
+    pub name: GuardName,
+    /// The volume was restored from a snapshot, on purpose
+    #[arg(long, group = "what")]
+    pub restored: bool,
+    /// A new cluster is meant to start here, instead of the old one
+    #[arg(long, group = "what")]
+    pub new_cluster: bool,
+    /// This member is meant to start empty and rejoin its cluster
+    #[arg(long, group = "what")]
+    pub replacement: bool,
+    /// The volume id or the cluster id, typed again: consent without a terminal
+    #[arg(long, value_name = "ID")]
+    pub confirm: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigVerb {
+    /// Say whether the configuration is right, and if not, where
+    Check {
+        /// Instead of the file that --config names
+        path: Option<PathBuf>,
+    },
+}
+
+/// `90`, `90s`, `30m`, `1h`, `2d`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    let unit = match text.get(digits.len()..).unwrap_or_default() {
+        "" | "s" => 1_u64,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        other => return Err(format!("`{other}` is no unit of time: s, m, h or d")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is no time: write 90s, 30m, 1h or 2d"))?;
+    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| format!("`{text}` is too long"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        let seconds = |text| duration(text).map(|d| d.as_secs());
+        assert_eq!(
+            [seconds("90"), seconds("5m"), seconds("1h"), seconds("2d")],
+            [Ok(90), Ok(300), Ok(3600), Ok(172_800)]
+        );
+        for wrong in ["", "h", "1w", "-1s", "1.5h", "99999999999999999999s", "9999999999999999999d"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Getting a page or a document out, and ending with one exit code.
+//!
+//! Results go to standard output, everything else to standard error. A reader that goes away (`| head -1`) ends the
+//! printing and is no error.
+
+use super::args::Output;
+use super::exit::Exit;
+use super::text::{Screen, clean, clean_json};
+use crate::config::Config;
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+/// What every verb is given.
+#[derive(Debug)]
+pub struct Context {
+    pub config_path: PathBuf,
+    pub output: Output,
+}
+
+/// Why a verb could not do its work: how it ends, what happened, and what to do now.
+#[derive(Debug)]
+pub struct Failure {
+    pub exit: Exit,
+    pub message: String,
+    /// One line for each cause below.
+    pub causes: Vec<String>,
+    pub advice: Option<String>,
+}
+
+impl Failure {
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Failure { exit, message: message.into(), causes: Vec::new(), advice: None }
+    }
+
+    pub fn because(mut self, error: &dyn std::error::Error) -> Self {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            self.causes.push(error.to_string());
+            next = error.source();
+        }
+        self
+    }
+
+    pub fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+
+    /// Prints it to standard error.
+    pub fn report(&self) -> Exit {
+        let mut text = format!("volhold: {}\n", clean(&self.message));
+        for cause in &self.causes {
+            text.push_str(&format!("  {}\n", clean(cause)));
+        }
+        if let Some(advice) = &self.advice {
+            text.push_str(&format!("  {}\n", clean(advice)));
+        }
+        diagnose(&text);
+        self.exit
+    }
+}
+
+/// An error of the operating system, with the exit code that it asks for.
+pub fn io_failure(what: impl Into<String>, error: &std::io::Error) -> Failure {
+    let exit = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => Exit::NoPermission,
+        std::io::ErrorKind::NotFound => Exit::NoMatch,
+        _ => Exit::Error,
+    };
+    Failure::new(exit, what).because(error)
+}
+
+impl Context {
+    /// The validated configuration.
+    pub fn config(&self) -> Result<Config, Failure> {
+        super::config::load(&self.config_path)
+    }
+
+    /// A page for standard output, in colour where a terminal will show it.
+    pub fn screen(&self) -> Screen {
+        Screen::new(colour(std::io::stdout().is_terminal()))
+    }
+
+    /// Prints a document, or the page that `draw` makes of it.
+    pub fn print<T: Serialize>(&self, document: &T, draw: impl FnOnce(&mut Screen)) -> Result<(), Failure> {
+        match self.output {
+            Output::Json => {
+                let text = serde_json::to_string_pretty(document)
+                    .map_err(|e| Failure::new(Exit::Error, "the answer cannot be written as JSON").because(&e))?;
+                put(&format!("{}\n", clean_json(&text)))
+            }
+            Output::Table => {
+                let mut screen = self.screen();
+                draw(&mut screen);
+                put(&screen.finish())
+            }
+        }
+    }
+}
+
+/// Writes to standard output.
+pub fn put(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(io_failure("cannot write the answer", &e)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Writes to standard error. Where that is gone, nobody is left to be told.
+pub fn diagnose(text: &str) {
+    drop(std::io::stderr().lock().write_all(text.as_bytes()));
+}
+
+/// Colour only on a terminal that can, and never where `NO_COLOR` is set (https://no-color.org).
+fn colour(terminal: bool) -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+    terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_some_and(|t| t != "dumb")
+}
