@@ -2,9 +2,10 @@
 //!
 //! mkfs is the one thing that volhold can do and never undo. [`may_format`] is the only maker of a [`FormatPermit`], and
 //! `act::mkfs` the only consumer. The function is total, reads nothing and returns nowhere early: each source of
-//! [`FormatEvidence`] is asked for all its objections (`format/sources.rs`), and a permit exists only where none objects.
-//! It takes the evidence apart without `..`: a new source breaks the build until somebody has decided about it.
+//! [`FormatEvidence`] is asked for all its objections (`format/sources.rs`, `format/bytes.rs`), and a permit exists only where
+//! none objects. It takes the evidence apart without `..`: a new source breaks the build until somebody has decided about it.
 
+mod bytes;
 mod sources;
 #[cfg(test)]
 #[allow(
@@ -99,12 +100,12 @@ pub fn may_format(policy: FormatPolicy, evidence: &FormatEvidence, now: BootMill
     sources::device(device, &mut objections);
     sources::claim(claim, &mut objections);
     sources::identity(identity, &mut objections);
-    sources::libblkid(libblkid, content, &background, &mut objections);
-    sources::content(content, device.seen().map(|facts| facts.size), &background, &mut objections);
+    bytes::libblkid(libblkid, content, &background, &mut objections);
+    bytes::content(content, device.seen().map(|facts| facts.size), &background, &mut objections);
     sources::origin(origin, &mut objections);
     sources::history(history, &mut objections);
     sources::second_reading(second_reading, &mut objections);
-    sources::policy(policy, content, libblkid, &mut objections);
+    bytes::policy(policy, content, libblkid, &mut objections);
 
     let reasons = objections.into_reasons();
     match (device, reasons.is_empty()) {
@@ -141,10 +142,10 @@ pub fn objections_to_reading(reading: &DeviceReading, facts: Option<&DeviceFacts
     if let Some(facts) = facts {
         sources::facts(facts, &mut objections);
     }
-    sources::libblkid(libblkid, content, &background, &mut objections);
-    sources::content(content, facts.map(|facts| facts.size), &background, &mut objections);
+    bytes::libblkid(libblkid, content, &background, &mut objections);
+    bytes::content(content, facts.map(|facts| facts.size), &background, &mut objections);
     if let Some(filesystem) = filesystem {
-        sources::filesystem(filesystem, &mut objections);
+        bytes::filesystem(filesystem, &mut objections);
     }
     objections.into_reasons()
 }
@@ -156,7 +157,7 @@ pub fn blank(reading: &DeviceReading) -> Blank {
     if reasons.is_empty() {
         Blank::Proven
     } else if reading.filesystem.is_some()
-        || reasons.iter().any(|reason| sources::proves_data(reason.code))
+        || reasons.iter().any(|reason| bytes::proves_data(reason.code))
         || reading.content.seen().is_some_and(|content| content.class == ContentClass::Other)
     {
         Blank::No

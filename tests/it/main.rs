@@ -1,6 +1,7 @@
 //! Tests of the built program against real parts: loop devices, mkfs, e2fsck, libblkid, etcd. One binary, one module for
 //! each room or incident. They need root; without it each says so and does nothing (`.ci/run` refuses to run as anybody else).
 
+mod architecture;
 mod common;
 mod gate_flow;
 mod incidents_a;

@@ -1,0 +1,307 @@
+//! The sources that look at the bytes: libblkid and the content scan, and what a superblock that stands says.
+
+use super::sources::{Background, Objections, Rank};
+use super::words::{bytes, counted};
+use crate::model::{
+    BlkidAnswer, BlkidName, Content, ContentClass, FilesystemFacts, Finding, FindingKind, FormatPolicy, Observed,
+    Reason, ReasonCode, Validated,
+};
+use serde_json::json;
+
+/// libblkid's probers that fire on two bytes of magic or on plausible numbers alone. Noise hits them.
+const WEAK_PROBERS: [&str; 3] = ["atari", "hfs", "hfsplus"];
+
+fn is_weak(name: &BlkidName) -> bool {
+    let BlkidName { kind, usage: _, uuid: _, label: _, offset: _, bad_checksum } = name;
+    WEAK_PROBERS.contains(&kind.as_str()) && !*bad_checksum
+}
+
+/// Exactly "nothing" from both ways of asking; anything else refuses, whatever the code means in this version of libblkid.
+///
+/// The one exception is as narrow as the accident it is for: on content that is all noise, on a volume that the provider
+/// vouches for, a name by one of the weak probers, found in the regular way (code 0, then 1), is only listed.
+pub fn libblkid(
+    libblkid: &Observed<BlkidAnswer>,
+    content: &Observed<Content>,
+    background: &Background,
+    objections: &mut Objections,
+) {
+    let answer = match libblkid {
+        Observed::Seen(answer) => answer,
+        Observed::Unknown(why) => return objections.unknown("libblkid's look at the device", why),
+    };
+    let noise = background.noise_is_blank
+        && content.seen().is_some_and(|content| content.class == ContentClass::Uniform && content.complete);
+    let weak_only = (0..=1).contains(&answer.safeprobe)
+        && answer.probe_loop == 1
+        && !answer.named.is_empty()
+        && answer.named.iter().all(is_weak);
+    if answer.says_nothing() || (noise && weak_only) {
+        return;
+    }
+    let BlkidAnswer { safeprobe, probe_loop, named, version } = answer;
+    let codes = format!("libblkid {version}, codes {safeprobe} and {probe_loop}");
+    if let Some(first) = named.first() {
+        let BlkidName { kind, usage: _, uuid, label, offset, bad_checksum } = first;
+        let mut message = format!("libblkid sees {kind} on the device");
+        if let Some(offset) = offset {
+            message.push_str(&format!(" at byte {offset}"));
+        }
+        if let Some(uuid) = uuid {
+            message.push_str(&format!(", UUID {uuid}"));
+        }
+        if let Some(label) = label {
+            message.push_str(&format!(", label `{label}`"));
+        }
+        if *bad_checksum {
+            message.push_str(", with a checksum that is off");
+        }
+        let others: Vec<&str> = named.iter().skip(1).map(|name| name.kind.as_str()).collect();
+        if !others.is_empty() {
+            message.push_str(&format!(", and also {}", others.join(", ")));
+        }
+        message.push_str(&format!(" ({codes})"));
+        objections.add(Rank::Found, Reason::new(ReasonCode::SignatureFound, message));
+    } else if *safeprobe < 0 || *probe_loop < 0 {
+        let message = format!("libblkid could not tell what is on the device ({codes}): an error is no \"nothing\"");
+        objections.add(Rank::Unread, Reason::new(ReasonCode::Unreadable, message));
+    } else {
+        let message = format!("libblkid sees something on the device and does not name it ({codes})");
+        objections.add(Rank::Found, Reason::new(ReasonCode::SignatureFound, message));
+    }
+}
+
+fn code_of(kind: &FindingKind) -> ReasonCode {
+    match kind {
+        FindingKind::ExtBackupSuperblock | FindingKind::XfsAgHeader => ReasonCode::BackupSuperblockFound,
+        FindingKind::ExtSuperblock
+        | FindingKind::XfsSuperblock
+        | FindingKind::GptHeader
+        | FindingKind::GptBackupHeader
+        | FindingKind::Named(_) => ReasonCode::SignatureFound,
+        FindingKind::BoltMeta | FindingKind::EtcdWal => ReasonCode::EtcdDataFound,
+    }
+}
+
+fn name_of(kind: &FindingKind) -> String {
+    match kind {
+        FindingKind::ExtSuperblock => "an ext2/3/4 superblock".to_owned(),
+        FindingKind::ExtBackupSuperblock => "a backup superblock of an ext2/3/4 filesystem".to_owned(),
+        FindingKind::XfsSuperblock => "an XFS superblock".to_owned(),
+        FindingKind::XfsAgHeader => "an allocation-group header of an XFS filesystem".to_owned(),
+        FindingKind::GptHeader => "a GPT partition table".to_owned(),
+        FindingKind::GptBackupHeader => "the backup of a GPT partition table".to_owned(),
+        FindingKind::BoltMeta => "a meta page of a bolt file, as etcd keeps its data in,".to_owned(),
+        FindingKind::EtcdWal => "the head of an etcd WAL file".to_owned(),
+        FindingKind::Named(name) => format!("a signature of {name}"),
+    }
+}
+
+/// A backup superblock with the UUID that our own cut mkfs had chosen. libext2fs writes the primary superblock last, so a
+/// primary one means that mkfs had come to its end: that is to be read back, never made again.
+fn is_own_trace(finding: &Finding, background: &Background) -> bool {
+    let Some(intended) = background.own_traces else { return false };
+    let same_uuid = finding.uuid.as_deref().and_then(|text| uuid::Uuid::try_parse(text).ok()) == Some(intended.0);
+    match &finding.kind {
+        FindingKind::ExtBackupSuperblock => same_uuid,
+        FindingKind::ExtSuperblock
+        | FindingKind::XfsSuperblock
+        | FindingKind::XfsAgHeader
+        | FindingKind::GptHeader
+        | FindingKind::GptBackupHeader
+        | FindingKind::BoltMeta
+        | FindingKind::EtcdWal
+        | FindingKind::Named(_) => false,
+    }
+}
+
+/// Does this finding forbid formatting by itself?
+fn objects(finding: &Finding, class: ContentClass, background: &Background) -> bool {
+    match finding.validated {
+        Validated::Structure | Validated::Checksum => {
+            class != ContentClass::Other || !is_own_trace(finding, background)
+        }
+        // A few bytes of magic: on noise they are chance, in other content they are named beside `unknown-data`. On a
+        // device that is said to be all zero they contradict the scan.
+        Validated::Magic => class == ContentClass::Zero,
+    }
+}
+
+/// Every byte read without error, all of it zero, or all of it noise that the provider vouches for.
+pub fn content(
+    content: &Observed<Content>,
+    device_size: Option<u64>,
+    background: &Background,
+    objections: &mut Objections,
+) {
+    let seen = match content {
+        Observed::Seen(seen) => seen,
+        Observed::Unknown(why) => return objections.unknown("the content scan", why),
+    };
+    let Content {
+        class,
+        complete,
+        bytes_read,
+        read_errors,
+        first_other,
+        findings,
+        telling_digest: _,
+        size_before,
+        size_after,
+    } = seen;
+
+    let telling: Vec<&Finding> = findings.iter().filter(|finding| objects(finding, *class, background)).collect();
+    by_code(&telling, objections);
+    match class {
+        ContentClass::Zero => {}
+        ContentClass::Uniform => {
+            if !background.noise_is_blank {
+                let message = format!(
+                    "the device holds noise{}: a fresh encrypted volume reads so, and so does a LUKS volume whose header \
+                     lies elsewhere; no provider vouches for an encrypted volume that is new and not made from a snapshot",
+                    from(*first_other)
+                );
+                objections.add(Rank::Data, unknown_data(message, *first_other, findings));
+            }
+        }
+        ContentClass::Other => {
+            // Where something recognised stands, "unknown data" adds nothing; and a mkfs of ours that was cut leaves
+            // tables and bitmaps behind.
+            if telling.is_empty() && background.own_traces.is_none() {
+                let message = format!(
+                    "the device is not blank: something was written{}, and nothing says what it is",
+                    at(*first_other)
+                );
+                objections.add(Rank::Data, unknown_data(message, *first_other, findings));
+            }
+        }
+    }
+    if *read_errors > 0 {
+        let message = format!(
+            "{} of the device failed or came short, after {}: what stands there is not known",
+            counted(*read_errors, "read"),
+            bytes(*bytes_read)
+        );
+        objections.add(Rank::Unread, Reason::new(ReasonCode::Unreadable, message));
+    }
+    let read_to_the_end = *complete && bytes_read >= size_before;
+    let stopped_for_cause = !telling.is_empty() || *class == ContentClass::Other;
+    if !read_to_the_end && *read_errors == 0 {
+        let message = format!(
+            "only {} of {} were read: blankness needs every one of them",
+            bytes(*bytes_read),
+            bytes(*size_before)
+        );
+        let rank = if stopped_for_cause { Rank::NotLooked } else { Rank::Unread };
+        objections.add(rank, Reason::new(ReasonCode::ShortRead, message));
+    }
+    if size_before != size_after || device_size.is_some_and(|size| size != *size_before) {
+        let message = format!(
+            "the size of the device is not one number: {} before the scan, {} after it{}",
+            bytes(*size_before),
+            bytes(*size_after),
+            device_size.map_or_else(String::new, |size| format!(", {} when it was opened", bytes(size)))
+        );
+        objections.add(Rank::Device, Reason::new(ReasonCode::SizeMismatch, message));
+    }
+    if *size_before == 0 && device_size.is_none() {
+        let message = "the device has a size of 0 bytes: nothing is attached behind it";
+        objections.add(Rank::Device, Reason::new(ReasonCode::SizeMismatch, message));
+    }
+}
+
+fn at(offset: Option<u64>) -> String {
+    offset.map_or_else(String::new, |offset| format!(" at byte {offset}"))
+}
+
+fn from(offset: Option<u64>) -> String {
+    offset.map_or_else(String::new, |offset| format!(" from byte {offset} on"))
+}
+
+fn unknown_data(message: String, first_other: Option<u64>, findings: &[Finding]) -> Reason {
+    let magic_only: Vec<&Finding> = findings.iter().filter(|finding| finding.validated == Validated::Magic).collect();
+    Reason::new(ReasonCode::UnknownData, message)
+        .with_detail(json!({ "offset": first_other, "magic_only": magic_only }))
+}
+
+/// One objection for each code: the first finding in words, the number of the others, all of them as detail.
+fn by_code(telling: &[&Finding], objections: &mut Objections) {
+    for code in [ReasonCode::BackupSuperblockFound, ReasonCode::EtcdDataFound, ReasonCode::SignatureFound] {
+        let of_code: Vec<&Finding> = telling.iter().copied().filter(|finding| code_of(&finding.kind) == code).collect();
+        let Some(first) = of_code.first() else { continue };
+        let mut message = format!("{} stands at byte {}", name_of(&first.kind), first.offset);
+        if let Some(uuid) = &first.uuid {
+            message.push_str(&format!(", UUID {uuid}"));
+        }
+        if let Some(detail) = &first.detail {
+            message.push_str(&format!(" ({detail})"));
+        }
+        message.push_str(match first.validated {
+            Validated::Magic => ", by its magic alone",
+            Validated::Structure => ", its fields agree with each other",
+            Validated::Checksum => ", its checksum is right",
+        });
+        let others = of_code.len().saturating_sub(1);
+        if others > 0 {
+            message.push_str(&format!(", and {others} more like it"));
+        }
+        objections.add(Rank::Found, Reason::new(code, message).with_detail(json!({ "findings": of_code })));
+    }
+}
+
+/// Was something recognised, rather than something not known?
+pub fn proves_data(code: ReasonCode) -> bool {
+    [ReasonCode::BackupSuperblockFound, ReasonCode::EtcdDataFound, ReasonCode::SignatureFound, ReasonCode::Partitioned]
+        .contains(&code)
+}
+
+/// The policy comes after what is there, and says it.
+pub fn policy(
+    policy: FormatPolicy,
+    content: &Observed<Content>,
+    libblkid: &Observed<BlkidAnswer>,
+    objections: &mut Objections,
+) {
+    match policy {
+        FormatPolicy::IfBlank => {}
+        FormatPolicy::Never => {
+            let there = what_is_there(content, libblkid);
+            let message = format!("the configuration says `format = \"never\"` for this volume, and {there}");
+            objections.add(Rank::Policy, Reason::new(ReasonCode::PolicyForbidsFormat, message));
+        }
+    }
+}
+
+fn what_is_there(content: &Observed<Content>, libblkid: &Observed<BlkidAnswer>) -> String {
+    let content = match content {
+        Observed::Seen(content) => content,
+        Observed::Unknown(why) => return format!("what is on it is not known ({})", why.detail()),
+    };
+    if let Some(name) = libblkid.seen().and_then(|answer| answer.named.first()) {
+        return format!("it holds {}", name.kind);
+    }
+    if let Some(finding) = content.findings.iter().find(|finding| finding.validated > Validated::Magic) {
+        return format!("it holds {} at byte {}", name_of(&finding.kind).trim_end_matches(','), finding.offset);
+    }
+    if content.read_errors > 0 {
+        return "parts of it cannot be read".to_owned();
+    }
+    match (content.class, content.complete) {
+        (ContentClass::Zero, true) => format!("all of its {} are zero", bytes(content.size_before)),
+        (ContentClass::Zero | ContentClass::Uniform, false) => "it was not read to its end".to_owned(),
+        (ContentClass::Uniform, true) => "it holds noise, as a fresh encrypted volume does".to_owned(),
+        (ContentClass::Other, _) => "it holds data of an unknown kind".to_owned(),
+    }
+}
+
+/// A filesystem whose primary superblock stands. The scan and libblkid say so too; this is for the case that they do not.
+pub fn filesystem(filesystem: &FilesystemFacts, objections: &mut Objections) {
+    let mut message = format!("an {} filesystem stands on the device", filesystem.fstype);
+    if let Some(uuid) = filesystem.uuid {
+        message.push_str(&format!(", UUID {uuid}"));
+    }
+    if let Some(made_at) = filesystem.made_at {
+        message.push_str(&format!(", made at {made_at}"));
+    }
+    objections.add(Rank::Found, Reason::new(ReasonCode::SignatureFound, message));
+}
