@@ -39,8 +39,8 @@ pub fn bound(sysfs: &Sysfs) -> Result<Vec<Bound>, DeviceError> {
 
 /// The loop device that shows this whole file, if one does already.
 pub fn showing(sysfs: &Sysfs, file: &Path) -> Result<Option<Bound>, DeviceError> {
-    let wanted =
-        fs::metadata(file).map_err(|source| DeviceError::Io { operation: "stat", path: file.into(), source })?;
+    let unseen = |source| DeviceError::from_open(&file.display().to_string(), file.into(), source);
+    let wanted = fs::metadata(file).map_err(unseen)?;
     for bound in bound(sysfs)? {
         let whole = |backing: &LoopBacking| backing.offset == 0 && backing.size_limit == 0;
         if let Some(backing) = backing(&bound)?

@@ -210,7 +210,12 @@ impl Device {
                 Err(ClaimError::InUse { .. }) if until.is_some_and(|until| Instant::now() < until) => {
                     thread::sleep(RECLAIM_EVERY);
                 }
-                result => return result,
+                Ok(()) => {
+                    // ext4 corrects counters in its cached superblock also when it may not write; that must not be read
+                    // as a change of the device.
+                    return self.drop_cache().map_err(|source| ClaimError::Io { node: self.node.clone(), source });
+                }
+                Err(error) => return Err(error),
             }
         }
     }

@@ -1,8 +1,10 @@
 //! Tests of the built program against real parts: loop devices, mkfs, e2fsck, libblkid, etcd. One binary, one module for
 //! each room or incident. They need root; without it each says so and does nothing (`.ci/run` refuses to run as anybody else).
 
+mod act;
 mod architecture;
 mod common;
+mod device;
 mod gate_flow;
 mod incidents_a;
 mod incidents_b;

@@ -27,6 +27,12 @@ impl Loop {
         Self::with(file, &["--read-only"])
     }
 
+    /// One that can have partitions (`addpart`); most kernels here know no partition tables.
+    #[track_caller]
+    pub fn partitionable(file: &Path) -> Self {
+        Self::with(file, &["--partscan"])
+    }
+
     #[track_caller]
     fn with(file: &Path, options: &[&str]) -> Self {
         let mut args = vec!["--find", "--show"];

@@ -1,0 +1,7 @@
+//! Changing real loop devices: mkfs, fsck, mounts, seals.
+
+mod format;
+mod fsck;
+mod loopdev;
+mod mount;
+mod seal;
