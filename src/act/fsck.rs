@@ -116,14 +116,13 @@ pub fn ext4_preen(device: &mut Device, limit: Duration) -> Result<Fsck, FsckErro
     let ended = ended.map_err(in_tool)?;
     // In the output the device has the name that e2fsck was given.
     let output = ended.output.replace(Device::CHILD_PATH, &node.display().to_string());
+    // `EXT2_ET_UNSUPP_FEATURE` and its read-only sister, e2fsprogs lib/ext2fs/ext2_err.et and e2fsck/unix.c.
+    let feature_unknown =
+        output.contains("unsupported feature(s)") || output.contains("unsupported read-only feature(s)");
     match ended.exit {
         Some(exit @ (0 | 1)) => Ok(Fsck { exit, output }),
-        // `EXT2_ET_UNSUPP_FEATURE` and its read-only sister, e2fsprogs lib/ext2fs/ext2_err.et and e2fsck/unix.c.
-        exit if output.contains("unsupported feature(s)") || output.contains("unsupported read-only feature(s)") => {
-            let _ = exit;
-            Err(FsckError::FeatureUnknown { node, output })
-        }
-        exit => Err(FsckError::Refused { node, exit, output }),
+        Some(_) | None if feature_unknown => Err(FsckError::FeatureUnknown { node, output }),
+        exit @ (Some(_) | None) => Err(FsckError::Refused { node, exit, output }),
     }
 }
 

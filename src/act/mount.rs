@@ -18,7 +18,7 @@ pub use table::{on_top_at, sources_at};
 
 use super::kernel_log::Mark;
 use super::options::{self, FsOption, MountOptions};
-use crate::device::Device;
+use crate::device::{Device, Sysfs, uses};
 use crate::model::DevNum;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -99,14 +99,23 @@ impl DetachedMount {
 
     /// The same superblock, mounted once more without the read-only attribute; the first mount goes. Descriptors of its
     /// root that are still open keep it alive, read-only: close them first.
-    pub fn make_writable(self, device: &Device, options: &[String]) -> Result<DetachedMount, MountError> {
-        let options = options::parse(options).map_err(MountError::Option)?;
+    ///
+    /// If it fails both mounts are gone, and the device is claimed again ([`Device::claimed`]).
+    pub fn make_writable(self, device: &mut Device, options: &[String]) -> Result<DetachedMount, MountError> {
+        let options = options::parse(options).map_err(MountError::Option);
         // `self` lives until the second mount exists: the superblock is never without one, the device never free.
-        mount(device, &self.fstype, &options, Access::Writable)
+        let result = options.and_then(|options| mount(device, &self.fstype, &options, Access::Writable));
+        drop(self);
+        if result.is_err() {
+            // As in `handing_over`.
+            let _ = device.reclaim();
+        }
+        result
     }
 
     /// Moves the mount to a directory, over which it then lies. Refuses where something is mounted already; afterwards the
-    /// kernel's own list must name this device on top.
+    /// kernel's own list must name this device on top. If it fails the mount is gone, and the device free: the caller
+    /// claims it again.
     pub fn publish(self, at: &Path) -> Result<Published, MountError> {
         if let Some(top) = table::on_top_at(at)? {
             return Err(MountError::Occupied { at: at.to_owned(), devnum: top });
@@ -185,6 +194,13 @@ fn mount(device: &Device, fstype: &str, options: &MountOptions, access: Access) 
     let mounted = stat_devnum(mount.as_fd(), "").map_err(|errno| attempt.failed("stat", errno, None))?;
     if mounted != devnum {
         return Err(MountError::WrongVolume { node, opened: devnum, mounted });
+    }
+    // Kernels before 6.6 cannot be asked for a superblock of our own, so what they gave us is looked at.
+    if access != Access::Writable {
+        let mounted = uses::mounted_at(&Sysfs::default(), &[devnum]).map_err(MountError::Table)?;
+        if let Some(at) = mounted.into_iter().next() {
+            return Err(MountError::Joined { node, at });
+        }
     }
     Ok(DetachedMount { mount, devnum, node: node.clone(), fstype: fstype.to_owned(), access })
 }

@@ -19,6 +19,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Names shown at most.
@@ -150,11 +151,8 @@ fn resolve(at: &Path) -> Result<Place, SealError> {
 
 fn resolve_or_make_parent(at: &Path) -> Result<Place, SealError> {
     if let Some(parent) = at.parent() {
-        fs::create_dir_all(parent).map_err(|source| SealError::Io {
-            operation: "make",
-            path: parent.to_owned(),
-            source,
-        })?;
+        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(parent);
+        made.map_err(|source| SealError::Io { operation: "make", path: parent.to_owned(), source })?;
     }
     resolve(at)
 }

@@ -205,19 +205,16 @@ impl Device {
     /// Takes the claim again after it was let go: busy is asked again for at most a second.
     pub fn reclaim(&mut self) -> Result<(), ClaimError> {
         let until = Instant::now().checked_add(RECLAIM_WITHIN);
-        loop {
-            match self.claim() {
-                Err(ClaimError::InUse { .. }) if until.is_some_and(|until| Instant::now() < until) => {
-                    thread::sleep(RECLAIM_EVERY);
-                }
-                Ok(()) => {
-                    // ext4 corrects counters in its cached superblock also when it may not write; that must not be read
-                    // as a change of the device.
-                    return self.drop_cache().map_err(|source| ClaimError::Io { node: self.node.clone(), source });
-                }
-                Err(error) => return Err(error),
-            }
+        while self.claim.is_none()
+            && self.open_exclusive().is_err_and(|errno| errno == rustix::io::Errno::BUSY)
+            && until.is_some_and(|until| Instant::now() < until)
+        {
+            thread::sleep(RECLAIM_EVERY);
         }
+        self.claim()?;
+        // ext4 corrects counters in its cached superblock also when it may not write; that must not be read as a change of
+        // the device.
+        self.drop_cache().map_err(|source| ClaimError::Io { node: self.node.clone(), source })
     }
 
     pub fn claimed(&self) -> bool {

@@ -17,6 +17,9 @@ pub enum MountError {
     /// What was mounted is not what was opened: a name moved in between.
     #[error("{node} was opened as device {opened}, but mounting it gave device {mounted}")]
     WrongVolume { node: PathBuf, opened: DevNum, mounted: DevNum },
+    /// Somebody mounted the device in the moment in which the claim was let go.
+    #[error("{node} is mounted at {at} by somebody else")]
+    Joined { node: PathBuf, at: PathBuf },
     #[error("{path} is an image file, which has to become a loop device before it can be mounted")]
     Image { path: PathBuf },
     #[error("there is no way to look at {fstype} without writing")]
@@ -97,6 +100,10 @@ impl MountError {
             MountError::Failed(tried) => {
                 Reason::new(ReasonCode::MountFailed, format!("{tried}; nothing was formatted"))
             }
+            MountError::Joined { .. } => Reason::new(
+                ReasonCode::InUse,
+                format!("nothing was examined: {self}, while volhold let go to mount it"),
+            ),
             MountError::WrongVolume { .. } => Reason::new(ReasonCode::WrongVolume, self.to_string()),
             MountError::Option(_) | MountError::NoLook { .. } => Reason::new(ReasonCode::MountFailed, self.to_string()),
             MountError::Image { .. } => Reason::new(ReasonCode::NotABlockDevice, self.to_string()),
@@ -122,6 +129,7 @@ impl WithDetail for Reason {
         match error {
             MountError::Failed(tried) => self.with_detail(serde_json::json!({ "tried": tried })),
             MountError::WrongVolume { .. }
+            | MountError::Joined { .. }
             | MountError::Option(_)
             | MountError::NoLook { .. }
             | MountError::Image { .. }

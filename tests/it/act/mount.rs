@@ -77,7 +77,7 @@ fn a_published_volume_is_writable_above_and_closed_beneath() {
     let at = tmp.join("etcd");
     let mount = mount::examine(&mut opened, "ext4", &words(&["noatime", "nosuid"])).unwrap();
     let sealed = seal::seal(&at).unwrap();
-    let mount = mount.make_writable(&opened, &words(&["noatime", "nosuid"])).unwrap();
+    let mount = mount.make_writable(&mut opened, &words(&["noatime", "nosuid"])).unwrap();
     let root = mount.root().unwrap();
     volume_ledger::append(root.as_fd(), b"entry").unwrap();
     drop(root);
@@ -99,6 +99,17 @@ fn a_published_volume_is_writable_above_and_closed_beneath() {
 }
 
 #[test]
+fn a_mount_that_cannot_be_made_writable_leaves_the_device_claimed() {
+    needs_root!();
+    let tmp = Tmp::new();
+    let (_device, mut opened) = attach(&image(&tmp));
+    let mount = mount::examine(&mut opened, "ext4", &[]).unwrap();
+    let error = mount.make_writable(&mut opened, &words(&["bogus"])).unwrap_err();
+    assert_eq!(error.reason().code, ReasonCode::MountFailed);
+    assert!(opened.claimed());
+}
+
+#[test]
 fn nothing_is_published_over_another_mount() {
     needs_root!();
     let tmp = Tmp::new();
@@ -111,7 +122,7 @@ fn nothing_is_published_over_another_mount() {
         (other, mounted)
     };
     let (device, mut opened) = attach(&image(&tmp));
-    let mount = mount::examine(&mut opened, "ext4", &[]).unwrap().make_writable(&opened, &[]).unwrap();
+    let mount = mount::examine(&mut opened, "ext4", &[]).unwrap().make_writable(&mut opened, &[]).unwrap();
     let top = on_top_at(&at).unwrap();
     assert!(top.is_some() && top != opened.devnum());
     let error = mount.publish(&at).unwrap_err();
