@@ -1,1 +1,52 @@
-//! (in work)
+//! Runs readers of untrusted bytes in a child process with a deadline.
+//!
+//! libblkid, bolt, WAL and `state` parsers see bytes that anybody may have written, on disks that may stall for ever. They
+//! run in a child: the same binary, re-executed as `volhold worker REQUEST`, with the device or directory as standard input
+//! (so that nothing is opened by name again) and one JSON value a line on standard output. The parent owns the deadline.
+//! A crash, a kill, silence or nonsense is evidence (`reader-failed`, `timed-out`), hence a reason to hold.
+//!
+//! A reader that hangs in the kernel (state D) cannot be killed: the parent sends the signal, stops waiting, and goes on.
+
+mod blocking;
+mod child;
+mod parent;
+
+pub use blocking::{examine_volume_blocking, probe_blocking};
+pub use child::child_main;
+pub use parent::{Deadline, examine_volume, mark, probe, running, second_reading};
+
+use crate::etcd::VolumeHints;
+use crate::model::{HighWater, Observed, RunningEtcd, SecondReading, VolumeReading};
+use crate::probe::{ProbeAnswer, ProbeRequest};
+use serde::{Deserialize, Serialize};
+
+/// What a child is asked to do with its standard input.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Request {
+    /// Standard input is a block device or an image.
+    Probe(ProbeRequest),
+    /// Standard input is a block device: read the telling regions again.
+    SecondReading { first_digest: String, size_before: u64 },
+    /// Standard input is the root directory of a volume.
+    Volume(VolumeHints),
+    /// Standard input is the root directory of a volume: which etcd runs on it?
+    Running(VolumeHints),
+    /// Standard input is the root directory of a volume: durable progress of this data dir.
+    Mark { data_dir: String },
+}
+
+/// One line from a child.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Line {
+    /// Still alive and reading.
+    Alive,
+    Probe(ProbeAnswer),
+    SecondReading(Observed<SecondReading>),
+    Volume(Box<VolumeReading>),
+    Running(Observed<Option<RunningEtcd>>),
+    Mark(Observed<Option<HighWater>>),
+    /// The last line: everything asked for was answered.
+    Done,
+}

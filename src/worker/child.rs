@@ -1,0 +1,99 @@
+//! The child's side: one request, standard input as its only object, JSON lines as its only answer.
+
+use super::{Line, Request};
+use crate::model::{Observed, Why};
+use crate::{etcd, probe};
+use nix::sys::resource::{Resource, setrlimit};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Address space that a reader may use. The scan's buffers and libblkid fit many times over; a length field that was
+/// believed does not.
+const ADDRESS_SPACE: u64 = 1 << 30;
+
+/// Answers one request about standard input and returns the process's exit code: 0 answered, 1 not.
+pub fn child_main(request: &str) -> u8 {
+    if let Err(why) = confine() {
+        eprintln!("worker: cannot confine itself: {why}");
+        return 1;
+    }
+    let request: Request = match serde_json::from_str(request) {
+        Ok(request) => request,
+        Err(why) => {
+            eprintln!("worker: not a request: {why}");
+            return 1;
+        }
+    };
+    match answer(&request) {
+        Ok(()) => 0,
+        Err(why) => {
+            eprintln!("worker: {why}");
+            1
+        }
+    }
+}
+
+/// Gives up what a reader does not need, before the first byte is read.
+fn confine() -> nix::Result<()> {
+    nix::sys::prctl::set_no_new_privs()?;
+    // The agent may die while this process reads; nobody would take the answer.
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+    setrlimit(Resource::RLIMIT_AS, ADDRESS_SPACE, ADDRESS_SPACE)?;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    Ok(())
+}
+
+fn say(line: &Line) -> std::io::Result<()> {
+    let mut text = serde_json::to_string(line)?;
+    text.push('\n');
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+fn answer(request: &Request) -> std::io::Result<()> {
+    let stdin = std::io::stdin();
+    let input = stdin.as_fd();
+    say(&Line::Alive)?;
+    match request {
+        Request::Probe(request) => {
+            let device = file(input)?;
+            let mut broken = None;
+            let mut tell = |answer| {
+                if let Err(why) = say(&Line::Probe(answer)) {
+                    broken = Some(why);
+                }
+            };
+            // The answers went out one by one; what `examine` returns is their sum, which the parent makes itself.
+            let _sum = probe::examine(&device, request, &mut tell);
+            if let Some(why) = broken {
+                return Err(why);
+            }
+        }
+        Request::SecondReading { first_digest, size_before } => {
+            let device = file(input)?;
+            say(&Line::SecondReading(probe::second_reading(&device, first_digest, *size_before)))?;
+        }
+        Request::Volume(hints) => say(&Line::Volume(Box::new(etcd::examine_volume(input, hints))))?,
+        Request::Running(hints) => {
+            let reading = etcd::examine_volume(input, hints);
+            say(&Line::Running(etcd::running_on(input, &reading)))?;
+        }
+        Request::Mark { data_dir } => say(&Line::Mark(mark(input, data_dir)))?,
+    }
+    say(&Line::Done)
+}
+
+fn mark(root: BorrowedFd<'_>, data_dir: &str) -> Observed<Option<crate::model::HighWater>> {
+    match etcd::durable_mark(root, data_dir) {
+        Ok(mark) => Observed::Seen(mark),
+        Err(why) => Observed::Unknown(Why::Unreadable { detail: why.to_string() }),
+    }
+}
+
+/// A descriptor of its own for standard input: dropping it must not close descriptor 0.
+fn file(input: BorrowedFd<'_>) -> std::io::Result<File> {
+    let own: OwnedFd = input.try_clone_to_owned()?;
+    Ok(File::from(own))
+}
