@@ -1,1 +1,195 @@
-//! (in work)
+//! The state machine of a guard and its driver; the only place that wires modules.
+//!
+//! [`machine`] is pure and says what is to be done; [`driver`] does it, one guard a task, so that no guard waits for
+//! another. [`rounds`] says when a guard looks again. [`gate_check`] is the same verdict asked once more, without agent or
+//! network, in the moment before etcd starts.
+
+/// The status of all guards in one place.
+mod board;
+/// The clocks and names of this boot and machine.
+pub mod clock;
+/// Performs a guard's actions.
+mod driver;
+/// From the configured name to the opened device.
+mod find;
+/// The quick verdict of `volhold gate check`.
+pub mod gate_check;
+/// The pure state machine.
+pub mod machine;
+/// One guard's ledgers.
+pub mod memory;
+/// Record, seal, move the mount into place.
+mod publish;
+/// When a guard looks again.
+mod rounds;
+
+pub use gate_check::{GateCheck, gate_check};
+
+use crate::config::{Config, GuardConfig};
+use crate::device::uevents::Uevents;
+use crate::gate::{files, notify};
+use crate::model::{BootId, FsUuid, GuardName, Records, StartKind, StartPolicy};
+use crate::record;
+use crate::watch::{MountTable, RequestWatch};
+use board::Board;
+use clock::Here;
+use driver::Driver;
+use rounds::{Hint, Rounds};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
+
+/// Why the agent could not run at all. A guard's own troubles are holds, not errors.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error("cannot start the runtime")]
+    Runtime(#[source] std::io::Error),
+    #[error("cannot prepare the run directory")]
+    RunDir(#[source] crate::gate::GateError),
+    #[error("cannot tell which machine or boot this is")]
+    Host(#[source] record::HostError),
+    #[error("cannot listen for signals")]
+    Signals(#[source] std::io::Error),
+}
+
+/// Runs all guards until SIGTERM or SIGINT. Stopping closes no gate, unmounts nothing and stops no etcd.
+pub fn run(config: Config) -> Result<(), AgentError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AgentError::Runtime)?;
+    let outcome = runtime.block_on(serve(&config));
+    // A thread that hangs in the kernel would keep the agent from ending.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve(config: &Config) -> Result<(), AgentError> {
+    notify::inherit();
+    files::prepare(&config.paths.run).map_err(AgentError::RunDir)?;
+    let here = here(&config.paths.state)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::Signals)?;
+    let (stop, stopped) = watch::channel(false);
+    let (hints, _) = broadcast::channel(64);
+    let board = Arc::new(Board::new(config.paths.run.clone()));
+    let mut guards = JoinSet::new();
+    for guard in &config.guards {
+        let rounds = Rounds::new(guard.name.clone(), guard.mode, hints.subscribe());
+        let driver = Driver::new(guard.clone(), config, here.clone(), board.clone(), rounds);
+        guards.spawn(driver.run(stopped.clone()));
+    }
+    // Every guard has shown its first state by the first time all of them wait.
+    tokio::task::yield_now().await;
+    board.show();
+    notify::ready();
+    let listening = tokio::spawn(listen(hints, config.paths.run.clone()));
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    notify::stopping();
+    listening.abort();
+    // Receivers are gone only when every guard has ended already.
+    let _nobody_left = stop.send(true);
+    let ended = tokio::time::timeout(Duration::from_secs(20), async { while guards.join_next().await.is_some() {} });
+    if ended.await.is_err() {
+        tracing::warn!(event = "agent.impatient", "a guard hangs in the kernel; leaves without it");
+    }
+    Ok(())
+}
+
+/// Turns what the kernel and people say into hints for the guards. Where a source is not to be had, timers remain.
+async fn listen(hints: broadcast::Sender<Hint>, run: std::path::PathBuf) {
+    let mut uevents = heard("uevents", Uevents::open());
+    let mut mounts = heard("the mount table", MountTable::open());
+    let (_watching, mut requests) = match heard("requests", RequestWatch::start(&files::requests_dir(&run))) {
+        Some((watching, requests)) => (Some(watching), Some(requests)),
+        None => (None, None),
+    };
+    loop {
+        let hint = tokio::select! {
+            event = async { match &mut uevents { Some(uevents) => uevents.next().await, None => std::future::pending().await } } => {
+                match event {
+                    Some(_any) => Hint::Block,
+                    None => {
+                        uevents = None;
+                        continue;
+                    }
+                }
+            }
+            changed = async { match &mut mounts { Some(mounts) => mounts.changed().await, None => std::future::pending().await } } => {
+                match changed {
+                    Some(()) => Hint::Mounts,
+                    None => {
+                        mounts = None;
+                        continue;
+                    }
+                }
+            }
+            name = async { match &mut requests { Some(requests) => requests.recv().await, None => std::future::pending().await } } => {
+                match name {
+                    Some(Some(name)) => Hint::Request(name),
+                    Some(None) => Hint::SomeRequest,
+                    None => {
+                        requests = None;
+                        continue;
+                    }
+                }
+            }
+        };
+        // Nobody listens while every guard has ended.
+        let _heard_by = hints.send(hint);
+    }
+}
+
+fn heard<T, E: std::fmt::Display>(what: &str, source: Result<T, E>) -> Option<T> {
+    match source {
+        Ok(source) => Some(source),
+        Err(error) => {
+            tracing::warn!(event = "watch.failed", error = %error, "{what} cannot be watched; timers look instead");
+            None
+        }
+    }
+}
+
+fn here(state: &Path) -> Result<Here, AgentError> {
+    Ok(Here {
+        boot_id: record::boot_id().map_err(AgentError::Host)?,
+        machine_id: record::machine_id(state).map_err(AgentError::Host)?,
+    })
+}
+
+/// What a guard's configuration means for the start decision.
+fn start_policy(guard: &GuardConfig) -> StartPolicy {
+    StartPolicy {
+        fresh: guard.fresh,
+        data_dir: guard.data_dir.clone(),
+        member: guard.member.clone(),
+        peer_url: guard.peer_url.clone(),
+        min_keys_percent: 50,
+        far_behind_percent: 50,
+    }
+}
+
+/// A fresh start was allowed in this boot, on this filesystem, and the gate is open for it: asking again is the same
+/// allowance, not a second one.
+fn same_allowance(records: &mut Records, run: &Path, guard: &GuardName, boot_id: &BootId, fs_uuid: Option<FsUuid>) {
+    let Ok(Some(published)) = files::read_published(run, guard) else { return };
+    let same = published.boot_id == *boot_id && published.fs_uuid == fs_uuid && published.how == StartKind::Fresh;
+    if same {
+        records.fresh_allowed.retain(|uuid| Some(*uuid) != fs_uuid);
+    }
+}
+
+/// An error with all that caused it, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        words.push_str(": ");
+        words.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    words
+}

@@ -30,6 +30,8 @@ pub mod opened;
 pub mod resolve;
 /// What sysfs says about a block device, by its device number.
 pub mod sysfs;
+/// Kernel uevents of block devices, as hints.
+pub mod uevents;
 /// Who else uses a device.
 pub mod uses;
 

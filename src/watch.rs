@@ -10,11 +10,14 @@
 
 /// Changes in and around a data dir.
 mod datadir;
+/// The mount table.
+mod mounts;
 /// Requests that the CLI has put down for guards.
 mod requests;
 /// A chain of directories under inotify, of which the deeper ones may not exist yet.
 mod tree;
 
 pub use datadir::{Change, DataDirWatch, WatchHint};
+pub use mounts::MountTable;
 pub use requests::RequestWatch;
 pub use tree::WatchError;

@@ -1,0 +1,147 @@
+//! From the configured name to the opened device, with what the node and the kernel know of it.
+
+use super::machine::Place;
+use super::memory::Memory;
+use crate::device::{self, Device, Resolved, Sysfs};
+use crate::gate::files;
+use crate::model::{DeviceFacts, DeviceSpec, DeviceUse, GuardName, Mode, Observed, Reason, ReasonCode, Why};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// What is looked for, and for whom.
+pub struct Sought {
+    pub spec: DeviceSpec,
+    pub mode: Mode,
+    pub publish: PathBuf,
+    pub run: PathBuf,
+    pub guard: GuardName,
+    pub memory: Memory,
+}
+
+/// What was found, and where it is mounted if it is.
+pub struct FoundAt {
+    pub facts: DeviceFacts,
+    pub place: Place,
+    pub mounted_at: Option<PathBuf>,
+    /// The gate was opened in this boot already.
+    pub gate_open: bool,
+}
+
+/// The configured name in words, for messages and as the last resort of a volume id.
+pub fn spec_words(spec: &DeviceSpec) -> String {
+    match spec {
+        DeviceSpec::Path(path) => path.display().to_string(),
+        DeviceSpec::Uuid(uuid) => format!("UUID={uuid}"),
+        DeviceSpec::Label(label) => format!("LABEL={label}"),
+    }
+}
+
+/// Finds and opens the device. `held` is the one that this guard has open from before: if the name still leads to it, and
+/// it is the same attachment, it is kept with its claim, so that a held device is not free for a moment.
+pub fn find(sought: &Sought, held: Option<Device>) -> (Option<Device>, Result<FoundAt, Reason>) {
+    let sysfs = Sysfs::default();
+    let resolved = match resolve(sought, &sysfs) {
+        Ok(resolved) => resolved,
+        Err(reason) => return (keep_if_claimed(held), Err(reason)),
+    };
+    let device = match held.filter(|held| same(held, &resolved)) {
+        Some(held) => held,
+        // A descriptor of something else is let go before the new one is opened.
+        None => match Device::open(&resolved, &sysfs) {
+            Ok(device) => device,
+            Err(error) => return (None, Err(error.reason())),
+        },
+    };
+    let mut facts = match device.facts() {
+        Ok(facts) => facts,
+        Err(error) => return (Some(device), Err(error.reason())),
+    };
+    if device.claimed() {
+        // Our own claim is no use by others.
+        facts.uses.retain(|device_use| *device_use != DeviceUse::Exclusive);
+    }
+    let mounted_at = mounted_at(&facts, sought);
+    let place = if mounted_at.is_some() { Place::Mounted } else { Place::Free };
+    if sought.mode == Mode::Enforce && place == Place::Free {
+        // Nothing is mounted there, so no etcd can be running on it: what is left of a gate is of the past.
+        if let Err(error) = files::close_gate(&sought.run, &sought.guard, &files::Closing::VolumeGone) {
+            let message = format!("the ready file of an earlier mount cannot be taken away: {}", super::chain(&error));
+            return (Some(device), Err(Reason::new(ReasonCode::Unreadable, message)));
+        }
+    }
+    let gate_open = match files::is_open(&sought.run, &sought.guard, &sought.memory.here.boot_id) {
+        Ok(open) => open,
+        Err(error) => {
+            let message = format!("whether the gate is open already is not known: {}", super::chain(&error));
+            return (Some(device), Err(Reason::new(ReasonCode::Unreadable, message)));
+        }
+    };
+    (Some(device), Ok(FoundAt { facts, place, mounted_at, gate_open }))
+}
+
+/// The opened device is the one that the name leads to now, and its attachment never ended.
+fn same(held: &Device, resolved: &Resolved) -> bool {
+    let node = match resolved {
+        Resolved::Block { node, .. } => node,
+        Resolved::Image { path } => path,
+    };
+    held.node() == node && matches!(held.still_same(), Ok(true))
+}
+
+/// While the name leads nowhere, a claim that we have is kept: the device may have lost its link and nothing else.
+fn keep_if_claimed(held: Option<Device>) -> Option<Device> {
+    held.filter(Device::claimed)
+}
+
+fn resolve(sought: &Sought, sysfs: &Sysfs) -> Result<Resolved, Reason> {
+    let identify = |path: &Path| names_of(path);
+    let resolved = device::resolve(&sought.spec, sysfs, &identify).map_err(|error| error.reason())?;
+    match (&resolved, sought.mode) {
+        (Resolved::Image { path }, Mode::Enforce) => {
+            let attached = crate::act::loopdev::attach(path, sysfs).map_err(|error| error.reason())?;
+            device::resolve(&DeviceSpec::Path(attached.node), sysfs, &identify).map_err(|error| error.reason())
+        }
+        (Resolved::Image { .. } | Resolved::Block { .. }, _) => Ok(resolved),
+    }
+}
+
+/// Enough of a device's head for the superblocks of ext and XFS.
+const HEAD: usize = 8192;
+
+/// UUID and label of the filesystem whose superblock stands on a node. A node that cannot be read is unknown: it might be
+/// the one that is looked for.
+fn names_of(path: &Path) -> Observed<(Option<String>, Option<String>)> {
+    let unreadable =
+        |error: std::io::Error| Observed::Unknown(Why::Unreadable { detail: format!("{}: {error}", path.display()) });
+    let mut head = vec![0_u8; HEAD];
+    let read = File::open(path).and_then(|file| file.read_at(&mut head, 0));
+    match read {
+        Ok(length) => {
+            head.truncate(length);
+            let filesystem = crate::probe::filesystem(&head);
+            let uuid = filesystem.as_ref().and_then(|filesystem| filesystem.uuid).map(|uuid| uuid.to_string());
+            Observed::Seen((uuid, filesystem.and_then(|filesystem| filesystem.label)))
+        }
+        Err(error) => unreadable(error),
+    }
+}
+
+/// Where this device is mounted as far as it is the guard's business: at the publish path; in observe mode, anywhere.
+fn mounted_at(facts: &DeviceFacts, sought: &Sought) -> Option<PathBuf> {
+    let mut mounts = facts.uses.iter().filter_map(|device_use| match device_use {
+        DeviceUse::Mount { at } => Some(PathBuf::from(at)),
+        DeviceUse::Swap
+        | DeviceUse::Holder { .. }
+        | DeviceUse::LoopOnTop { .. }
+        | DeviceUse::Partition { .. }
+        | DeviceUse::Exclusive => None,
+    });
+    match sought.mode {
+        Mode::Enforce => mounts.find(|at| *at == sought.publish),
+        Mode::Observe => {
+            let all: Vec<PathBuf> = mounts.collect();
+            all.iter().find(|at| **at == sought.publish).or_else(|| all.first()).cloned()
+        }
+    }
+}

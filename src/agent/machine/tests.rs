@@ -1,0 +1,515 @@
+//! Walks every path of the machine through a small world whose answers may be good, bad or missing, and asserts on each
+//! what must hold on all.
+
+use super::*;
+use crate::model::{
+    BlkidAnswer, BlkidName, BootId, ClusterId, Content, ContentClass, DataDirReport, DevNum, DirRole, EtcdGeneration,
+    Fingerprint, MemberId, RaftProgress, SelectedBy, Selection, VolumeAge, VolumeId, VolumeReading, Why,
+};
+
+const SIZE: u64 = 1 << 30;
+
+fn uuid(n: u128) -> FsUuid {
+    FsUuid(uuid::Uuid::from_u128(n))
+}
+
+fn unknown<T>() -> Observed<T> {
+    Observed::Unknown(Why::TimedOut { detail: "test".into() })
+}
+
+fn policy(mode: Mode, format: FormatPolicy) -> GuardPolicy {
+    GuardPolicy {
+        mode,
+        fstype: "ext4".into(),
+        format,
+        start: StartPolicy {
+            fresh: true,
+            data_dir: Some("default".into()),
+            member: None,
+            peer_url: None,
+            min_keys_percent: 50,
+            far_behind_percent: 50,
+        },
+    }
+}
+
+fn facts() -> DeviceFacts {
+    DeviceFacts {
+        requested: "/dev/x".into(),
+        node: "/dev/x".into(),
+        devnum: DevNum { major: 7, minor: 0 },
+        size: SIZE,
+        logical_block: 512,
+        read_only: false,
+        whole_disk: true,
+        serial: None,
+        diskseq: Some(3),
+        backing_file: None,
+        volume_id: VolumeId("local:/dev/x".into()),
+        uses: Vec::new(),
+    }
+}
+
+fn found(place: Place, records: Observed<Records>, gate_open: bool) -> Found {
+    Found {
+        facts: facts(),
+        place,
+        records,
+        identity: Observed::Seen(Identity::Matches),
+        origin: Observed::Seen(Origin::NoProvider),
+        gate_open,
+        boot_id: BootId("boot".into()),
+        now: Time::from_unix(1_800_000_000).expect("a time"),
+    }
+}
+
+fn blkid(named: &[&str]) -> Observed<BlkidAnswer> {
+    Observed::Seen(BlkidAnswer {
+        safeprobe: if named.is_empty() { 1 } else { 0 },
+        probe_loop: 1,
+        named: named
+            .iter()
+            .map(|kind| BlkidName {
+                kind: (*kind).to_owned(),
+                usage: None,
+                uuid: None,
+                label: None,
+                offset: Some(0x438),
+                bad_checksum: false,
+            })
+            .collect(),
+        version: "2.38.1".into(),
+    })
+}
+
+fn content(class: ContentClass, complete: bool) -> Observed<Content> {
+    Observed::Seen(Content {
+        class,
+        complete,
+        bytes_read: SIZE,
+        read_errors: 0,
+        first_other: (class == ContentClass::Other).then_some(4096),
+        findings: Vec::new(),
+        telling_digest: "00".into(),
+        size_before: SIZE,
+        size_after: SIZE,
+    })
+}
+
+fn ext4(fs: FsUuid) -> FilesystemFacts {
+    FilesystemFacts {
+        fstype: "ext4".into(),
+        uuid: Some(fs),
+        label: None,
+        made_at: None,
+        last_mounted: None,
+        unknown_features: Vec::new(),
+        clean: true,
+    }
+}
+
+fn blank() -> DeviceReading {
+    DeviceReading { libblkid: blkid(&[]), content: content(ContentClass::Zero, true), filesystem: None }
+}
+
+fn standing() -> DeviceReading {
+    DeviceReading {
+        libblkid: blkid(&["ext4"]),
+        content: content(ContentClass::Other, false),
+        filesystem: Some(ext4(uuid(1))),
+    }
+}
+
+/// Everything that a reading can be, and whether it is a proof of blankness.
+fn readings() -> Vec<(DeviceReading, bool)> {
+    vec![
+        (blank(), true),
+        (standing(), false),
+        (DeviceReading { libblkid: blkid(&[]), content: content(ContentClass::Other, false), filesystem: None }, false),
+        (DeviceReading { libblkid: blkid(&[]), content: content(ContentClass::Zero, false), filesystem: None }, false),
+        (DeviceReading { libblkid: unknown(), content: content(ContentClass::Zero, true), filesystem: None }, false),
+        (DeviceReading { libblkid: blkid(&[]), content: unknown(), filesystem: None }, false),
+        (DeviceReading { libblkid: blkid(&["ext4"]), ..blank() }, false),
+        (DeviceReading { libblkid: unknown(), ..standing() }, false),
+        (DeviceReading { libblkid: blkid(&["xfs"]), ..standing() }, false),
+    ]
+}
+
+fn dir(keys: u64) -> DataDirReport {
+    DataDirReport {
+        path: "default".into(),
+        role: DirRole::Selected,
+        layout: "etcd".into(),
+        etcd: EtcdGeneration::V3,
+        populated: keys > 0,
+        fingerprint: Some(Fingerprint {
+            cluster_id: Some(ClusterId(1)),
+            member_id: Some(MemberId(2)),
+            raft: RaftProgress {
+                term: Some(2),
+                commit: Some(9),
+                first_index: Some(1),
+                last_index: Some(9),
+                snapshot_index: None,
+            },
+            consistent_index: Some(9),
+            revision: Some(4),
+            keys: Some(keys),
+            ..Fingerprint::default()
+        }),
+        defects: Vec::new(),
+        locked_by: None,
+    }
+}
+
+fn evidence(volume: Observed<VolumeReading>, records: Observed<Records>) -> StartEvidence {
+    StartEvidence {
+        volume_id: VolumeId("local:/dev/x".into()),
+        filesystem: Observed::Seen(ext4(uuid(1))),
+        volume,
+        records,
+        running: Observed::Seen(None),
+        age: Observed::Seen(VolumeAge::NoProvider),
+    }
+}
+
+fn volume(dirs: Vec<DataDirReport>) -> Observed<VolumeReading> {
+    Observed::Seen(VolumeReading {
+        selected: Some(Selection { path: "default".into(), by: SelectedBy::Config, exists: !dirs.is_empty() }),
+        data_dirs: dirs,
+        manager_state: None,
+        unreadable: Vec::new(),
+        root_entries: Vec::new(),
+    })
+}
+
+fn reason() -> Reason {
+    Reason::new(ReasonCode::MountFailed, "test")
+}
+
+fn failure() -> Failure {
+    Failure { reason: reason(), tool_output: None }
+}
+
+/// What has happened on one path so far, as the world saw it.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    claimed: bool,
+    proven_blank: bool,
+    reread_same: bool,
+    formatted: u32,
+    standing: bool,
+    checked: bool,
+    mounted: bool,
+    looked: bool,
+    published: bool,
+    found_mounted: bool,
+    open: bool,
+    trail: Vec<String>,
+}
+
+/// Every answer that the world may give to an action.
+fn answers(action: &Action, seen: &Seen, mode: Mode) -> Vec<(Event, Seen)> {
+    let with = |change: &dyn Fn(&mut Seen)| {
+        let mut next = seen.clone();
+        change(&mut next);
+        next
+    };
+    let used = Records { held_data_at: Time::from_unix(1_700_000_000), ..Records::default() };
+    match action {
+        Action::Find => {
+            let free = |records| Event::Found(Box::new(found(Place::Free, records, false)));
+            let mounted =
+                |open| Event::Found(Box::new(found(Place::Mounted, Observed::Seen(Records::default()), open)));
+            let mut busy = found(Place::Free, Observed::Seen(Records::default()), false);
+            busy.facts.uses.push(DeviceUse::Swap);
+            let start = with(&|next| *next = Seen { open: next.open, trail: next.trail.clone(), ..Seen::default() });
+            let at = Seen { found_mounted: true, ..start.clone() };
+            vec![
+                (free(Observed::Seen(Records::default())), start.clone()),
+                (free(Observed::Seen(used)), start.clone()),
+                (free(unknown()), start.clone()),
+                (Event::Found(Box::new(busy)), start.clone()),
+                (mounted(false), at.clone()),
+                (mounted(true), Seen { open: true, ..at }),
+                (Event::NotFound(reason()), start),
+            ]
+        }
+        Action::Claim => vec![
+            (Event::Claimed(Ok(())), with(&|next| next.claimed = true)),
+            (Event::Claimed(Err(reason())), seen.clone()),
+        ],
+        Action::Probe => readings()
+            .into_iter()
+            .map(|(reading, proves)| {
+                let stands = reading == standing();
+                let next = with(&|next| {
+                    next.proven_blank = proves;
+                    next.standing = stands;
+                });
+                (Event::Read(reading), next)
+            })
+            .collect(),
+        Action::LockAndReread { .. } => {
+            let now = BootMillis(5);
+            vec![
+                (
+                    Event::Reread { second: Observed::Seen(SecondReading::Same), now },
+                    with(&|next| next.reread_same = true),
+                ),
+                (
+                    Event::Reread { second: Observed::Seen(SecondReading::Changed { detail: "x".into() }), now },
+                    seen.clone(),
+                ),
+                (Event::Reread { second: unknown(), now }, seen.clone()),
+            ]
+        }
+        Action::Mkfs(_) => vec![
+            (Event::Made(Ok(uuid(1))), with(&|next| next.standing = true)),
+            (Event::Made(Err(failure())), seen.clone()),
+        ],
+        Action::Fsck => vec![
+            (Event::Checked(Ok(())), with(&|next| next.checked = true)),
+            (Event::Checked(Err(failure())), seen.clone()),
+        ],
+        Action::Mount => vec![
+            (Event::Mounted(Ok(())), with(&|next| next.mounted = true)),
+            (Event::Mounted(Err(failure())), seen.clone()),
+        ],
+        Action::Look | Action::LookThroughMount => {
+            let looked = with(&|next| next.looked = true);
+            let none = || Observed::Seen(Records::default());
+            let used = Observed::Seen(used);
+            [
+                evidence(volume(vec![dir(7)]), none()),
+                evidence(volume(Vec::new()), none()),
+                evidence(volume(vec![dir(0)]), used.clone()),
+                evidence(volume(Vec::new()), used),
+                evidence(unknown(), none()),
+                evidence(volume(vec![dir(7)]), unknown()),
+            ]
+            .into_iter()
+            .map(|evidence| (Event::Looked(Box::new(evidence)), looked.clone()))
+            .collect()
+        }
+        Action::Publish { .. } => vec![
+            (Event::Published(Ok(())), with(&|next| next.published = true)),
+            (Event::Published(Err(failure())), seen.clone()),
+        ],
+        Action::OpenGate { .. } | Action::Secure | Action::LetGo | Action::Decide(_) | Action::Record(_) => {
+            let _ = mode;
+            Vec::new()
+        }
+    }
+}
+
+/// What must hold whenever an action is asked for.
+fn check(action: &Action, guard: &Guard, seen: &Seen) {
+    let trail = || seen.trail.join(" > ");
+    let observes = guard.policy.mode == Mode::Observe;
+    match action {
+        Action::Mkfs(_) => {
+            assert!(!observes, "observe mode formats: {}", trail());
+            assert!(seen.claimed && seen.proven_blank && seen.reread_same, "mkfs without proof: {}", trail());
+            assert_eq!(seen.formatted, 0, "mkfs twice: {}", trail());
+            assert!(!seen.mounted, "mkfs after a mount: {}", trail());
+            assert_eq!(guard.policy.format, FormatPolicy::IfBlank, "mkfs against the policy: {}", trail());
+        }
+        Action::Fsck => {
+            assert!(!observes && seen.claimed && seen.standing, "fsck of what does not stand: {}", trail());
+        }
+        Action::Mount => {
+            assert!(!observes && seen.claimed, "mount of what is not claimed: {}", trail());
+            assert!(seen.checked || seen.formatted == 1, "mount before fsck: {}", trail());
+        }
+        Action::Publish { .. } => {
+            assert!(!observes && seen.mounted && seen.looked, "published unseen: {}", trail());
+        }
+        Action::OpenGate { .. } => {
+            assert!(!observes, "observe mode opens a gate: {}", trail());
+            assert!(seen.looked, "a gate opened unseen: {}", trail());
+            assert!(seen.published || seen.found_mounted || seen.open, "a gate opened unpublished: {}", trail());
+        }
+        Action::Claim | Action::LockAndReread { .. } | Action::Look => {
+            assert!(!observes, "observe mode touches the device: {}", trail());
+        }
+        Action::Find
+        | Action::Probe
+        | Action::LookThroughMount
+        | Action::Secure
+        | Action::LetGo
+        | Action::Decide(_)
+        | Action::Record(_) => {}
+    }
+}
+
+/// Walks on from here, and counts the ends: states in which nothing more is to be done.
+fn walk(guard: &Guard, actions: Vec<Action>, seen: &Seen, ends: &mut Vec<(Guard, Seen)>) {
+    let mut seen = seen.clone();
+    let mut rest = actions.into_iter();
+    while let Some(action) = rest.next() {
+        check(&action, guard, &seen);
+        seen.trail.push(format!("{action:?}").chars().take(24).collect());
+        assert!(seen.trail.len() < 60, "no end: {}", seen.trail.join(" > "));
+        if let Action::OpenGate { .. } = action {
+            seen.open = true;
+        }
+        if let Action::Mkfs(_) = action {
+            seen.formatted += 1;
+        }
+        let answers = answers(&action, &seen, guard.policy.mode);
+        if answers.is_empty() {
+            continue;
+        }
+        assert!(rest.next().is_none(), "an action that is answered comes last: {}", seen.trail.join(" > "));
+        for (event, next_seen) in answers {
+            let (next, actions) = step(guard.clone(), event);
+            walk(&next, actions, &next_seen, ends);
+        }
+        return;
+    }
+    ends.push((guard.clone(), seen));
+}
+
+fn all_ends(mode: Mode, format: FormatPolicy) -> Vec<(Guard, Seen)> {
+    let mut ends = Vec::new();
+    let (guard, actions) = step(Guard::new(policy(mode, format)), Event::LookAgain);
+    walk(&guard, actions, &Seen::default(), &mut ends);
+    ends
+}
+
+#[test]
+fn every_path_in_enforce_ends_open_or_held_and_keeps_the_order_of_things() {
+    for format in [FormatPolicy::Never, FormatPolicy::IfBlank] {
+        let ends = all_ends(Mode::Enforce, format);
+        let mut open = 0;
+        for (guard, seen) in &ends {
+            match &guard.state {
+                State::Open { .. } => {
+                    open += 1;
+                    assert!(seen.open, "open without a gate: {}", seen.trail.join(" > "));
+                    assert_eq!(guard.gate(), Gate::Open);
+                }
+                State::Held { reasons } => {
+                    assert!(!reasons.is_empty(), "held for nothing: {}", seen.trail.join(" > "));
+                    assert!(!seen.open, "a gate that was open is held: {}", seen.trail.join(" > "));
+                    assert_eq!(guard.gate(), Gate::Held);
+                }
+                other => panic!("ends in {other:?}: {}", seen.trail.join(" > ")),
+            }
+        }
+        assert!(open > 0 && open < ends.len(), "{open} of {} ends are open", ends.len());
+        let formatted = ends.iter().filter(|(_, seen)| seen.formatted > 0).count();
+        assert_eq!(formatted > 0, format == FormatPolicy::IfBlank);
+    }
+}
+
+#[test]
+fn every_path_in_observe_ends_observing_with_an_open_gate() {
+    for format in [FormatPolicy::Never, FormatPolicy::IfBlank] {
+        let ends = all_ends(Mode::Observe, format);
+        assert!(ends.iter().any(|(guard, _)| guard.would_hold()));
+        assert!(ends.iter().any(|(guard, _)| !guard.would_hold()));
+        for (guard, seen) in &ends {
+            assert!(matches!(guard.state, State::Observing { .. }), "{:?}: {}", guard.state, seen.trail.join(" > "));
+            assert_eq!(guard.gate(), Gate::Open);
+        }
+    }
+}
+
+#[test]
+fn from_every_end_a_new_look_keeps_the_order_of_things() {
+    let mut looks = 0;
+    for (guard, seen) in all_ends(Mode::Enforce, FormatPolicy::IfBlank) {
+        let (next, actions) = step(guard, Event::LookAgain);
+        let mut ends = Vec::new();
+        walk(&next, actions, &Seen { formatted: 0, ..seen.clone() }, &mut ends);
+        for (after, _) in &ends {
+            looks += 1;
+            if seen.open {
+                assert_eq!(after.gate(), Gate::Open, "an open gate was closed: {:?}", after.state);
+            }
+        }
+    }
+    assert!(looks > 100, "only {looks} ends");
+}
+
+#[test]
+fn answers_that_come_late_change_nothing() {
+    let held = step(Guard::new(policy(Mode::Enforce, FormatPolicy::IfBlank)), Event::NotFound(reason())).0;
+    for event in [
+        Event::Read(blank()),
+        Event::Reread { second: Observed::Seen(SecondReading::Same), now: BootMillis(1) },
+        Event::Published(Ok(())),
+    ] {
+        let (after, actions) = step(held.clone(), event);
+        assert_eq!(after.state, held.state);
+        assert!(actions.is_empty(), "{actions:?}");
+    }
+}
+
+#[test]
+fn an_identity_that_changes_while_open_is_told_once_and_closes_nothing() {
+    let pin = crate::model::Pin {
+        cluster_id: ClusterId(1),
+        member_id: MemberId(2),
+        name: None,
+        data_dir: "default".into(),
+        fs_uuid: Some(uuid(1)),
+        at: Time::from_unix(1_700_000_000).expect("a time"),
+    };
+    let mut guard = Guard::new(policy(Mode::Enforce, FormatPolicy::Never));
+    guard.state = State::Open { data_dir: "default".into(), doubts: Vec::new() };
+    let mark = HighWater {
+        data_dir: "default".into(),
+        cluster_id: Some(ClusterId(9)),
+        member_id: Some(MemberId(2)),
+        term: Some(3),
+        consistent_index: Some(4),
+        revision: Some(2),
+        wal_last_index: Some(5),
+        keys: Some(1),
+    };
+    let records = Records { pin: Some(pin), ..Records::default() };
+    let marked = |records| Event::Marked { mark: Observed::Seen(Some(mark.clone())), records: Observed::Seen(records) };
+    let (guard, actions) = step(guard, marked(records.clone()));
+    assert!(matches!(&actions[..], [Action::Record(facts), Action::Decide(_)]
+        if matches!(facts[..], [Fact::IdentityChanged { .. }])));
+    assert!(guard.would_hold());
+    assert_eq!(guard.gate(), Gate::Open);
+    let known = Records { identity_changed: Some((ClusterId(9), MemberId(2))), ..records };
+    let (guard, actions) = step(guard, marked(known));
+    assert!(actions.is_empty(), "told twice: {actions:?}");
+    assert!(guard.would_hold());
+}
+
+#[test]
+fn a_first_key_is_kept_as_progress_and_the_same_progress_is_not_kept_again() {
+    let mut guard = Guard::new(policy(Mode::Enforce, FormatPolicy::Never));
+    guard.state = State::Open { data_dir: "default".into(), doubts: Vec::new() };
+    let mark = HighWater {
+        data_dir: "default".into(),
+        cluster_id: Some(ClusterId(1)),
+        member_id: Some(MemberId(2)),
+        term: Some(2),
+        consistent_index: Some(9),
+        revision: Some(2),
+        wal_last_index: Some(9),
+        keys: Some(1),
+    };
+    let marked = |records| Event::Marked { mark: Observed::Seen(Some(mark.clone())), records: Observed::Seen(records) };
+    let (guard, actions) = step(guard, marked(Records::default()));
+    let Some(Action::Record(facts)) = actions.first() else { panic!("{actions:?}") };
+    assert!(matches!(facts[..], [Fact::Pinned { .. }, Fact::HoldsData { .. }]), "{facts:?}");
+    let pin = crate::model::Pin {
+        cluster_id: ClusterId(1),
+        member_id: MemberId(2),
+        name: None,
+        data_dir: "default".into(),
+        fs_uuid: None,
+        at: Time::from_unix(1_700_000_000).expect("a time"),
+    };
+    let records = Records { pin: Some(pin), high_water: Some(mark.clone()), ..Records::default() };
+    let (_, actions) = step(guard, marked(records));
+    assert!(actions.is_empty(), "{actions:?}");
+}

@@ -1,0 +1,125 @@
+//! One guard's memory: the node's ledger and the volume's, folded into what the rules need.
+//!
+//! The node's ledger is written by `record`, the volume's by `act`, always in that order: what is on the volume is on the
+//! node as well, and a crash between the two is made good by the next entry.
+
+use super::clock::Here;
+use crate::act::volume_ledger;
+use crate::model::{Entry, EntryId, Fact, FsUuid, GuardName, Observed, Reason, ReasonCode, Records, VolumeId, Why};
+use crate::record::{self, NodeLedger, NodeLedgerError, ledger};
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+
+/// Where one guard's facts are kept and under which names.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    pub state: PathBuf,
+    pub guard: GuardName,
+    pub here: Here,
+}
+
+/// A fact that could not be kept. What was about to happen must then not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum Forgotten {
+    #[error("the node's ledger cannot be written")]
+    Node(#[source] NodeLedgerError),
+    #[error("the volume's ledger .volhold/ledger cannot be read or written")]
+    Volume(#[source] std::io::Error),
+    #[error("an entry for the volume's ledger cannot be made")]
+    Plan(#[source] ledger::PlanError),
+}
+
+impl Forgotten {
+    pub fn reason(&self) -> Reason {
+        Reason::new(ReasonCode::LedgerBroken, super::chain(self))
+    }
+}
+
+impl Memory {
+    fn entry(&self, volume_id: &VolumeId, fs_uuid: Option<FsUuid>, fact: Fact) -> Entry {
+        Entry {
+            time: crate::model::Time::now(),
+            boot_id: self.here.boot_id.clone(),
+            machine_id: self.here.machine_id.clone(),
+            guard: self.guard.clone(),
+            volume_id: volume_id.clone(),
+            fs_uuid,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            fact,
+        }
+    }
+
+    /// What the node alone remembers of this volume.
+    pub fn of_node(&self, volume_id: &VolumeId) -> Observed<Records> {
+        self.fold(volume_id, None, Vec::new())
+    }
+
+    /// What node and volume remember together. `root` is the root of the mounted volume.
+    pub fn of_both(&self, volume_id: &VolumeId, fs_uuid: Option<FsUuid>, root: BorrowedFd<'_>) -> Observed<Records> {
+        let unreadable = |detail: String| Observed::Unknown(Why::Unreadable { detail });
+        let bytes = match volume_ledger::read(root) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => Vec::new(),
+            Err(error) => return unreadable(format!("the volume's ledger .volhold/ledger: {error}")),
+        };
+        match ledger::parse(&bytes) {
+            Ok(parsed) => self.fold(volume_id, fs_uuid, parsed.entries),
+            Err(broken) => unreadable(format!("the volume's ledger .volhold/ledger: {broken}")),
+        }
+    }
+
+    fn fold(&self, volume_id: &VolumeId, fs_uuid: Option<FsUuid>, volume: Vec<(EntryId, Entry)>) -> Observed<Records> {
+        let unreadable = |detail: String| Observed::Unknown(Why::Unreadable { detail });
+        match NodeLedger::at(&self.state, &self.guard, &self.here.machine_id).read() {
+            Ok(node) => {
+                let mut records = record::fold(&node.own, &volume, volume_id, fs_uuid);
+                records.node_ledger_present = node.present;
+                Observed::Seen(records)
+            }
+            Err(error) => unreadable(format!("the node's ledger: {}", super::chain(&error))),
+        }
+    }
+
+    /// Keeps facts on the node.
+    pub fn keep(&self, volume_id: &VolumeId, fs_uuid: Option<FsUuid>, facts: &[Fact]) -> Result<(), Forgotten> {
+        let entries = self.entries(volume_id, fs_uuid, facts);
+        self.keep_on_node(&entries)
+    }
+
+    /// Keeps facts on the node, then on the volume whose root this is (writable): the same entries, so that the fold knows
+    /// them for one.
+    pub fn keep_on_both(
+        &self,
+        volume_id: &VolumeId,
+        fs_uuid: Option<FsUuid>,
+        facts: &[Fact],
+        root: BorrowedFd<'_>,
+    ) -> Result<(), Forgotten> {
+        let entries = self.entries(volume_id, fs_uuid, facts);
+        self.keep_on_node(&entries)?;
+        for entry in &entries {
+            let current = volume_ledger::read(root).map_err(Forgotten::Volume)?.unwrap_or_default();
+            let plan = ledger::plan_append(&current, entry).map_err(Forgotten::Plan)?;
+            if plan.cut_to < current.len() as u64 {
+                volume_ledger::truncate_torn(root, plan.cut_to).map_err(Forgotten::Volume)?;
+            }
+            volume_ledger::append(root, &plan.bytes).map_err(Forgotten::Volume)?;
+        }
+        Ok(())
+    }
+
+    fn entries(&self, volume_id: &VolumeId, fs_uuid: Option<FsUuid>, facts: &[Fact]) -> Vec<Entry> {
+        facts.iter().map(|fact| self.entry(volume_id, fs_uuid, fact.clone())).collect()
+    }
+
+    fn keep_on_node(&self, entries: &[Entry]) -> Result<(), Forgotten> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let ledger = NodeLedger::open(&self.state, &self.guard, &self.here.machine_id).map_err(Forgotten::Node)?;
+        for entry in entries {
+            ledger.append(entry).map_err(Forgotten::Node)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! The last steps before the gate: record, seal, move the mount into place.
+
+use super::machine::Failure;
+use super::memory::Memory;
+use crate::act::{datadir, mount::DetachedMount, seal};
+use crate::config::GuardConfig;
+use crate::device::Device;
+use crate::model::{DevNum, Fact, FsUuid, VolumeId};
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Everything that publishing needs to know.
+pub struct Plan {
+    pub config: GuardConfig,
+    pub memory: Memory,
+    pub volume_id: VolumeId,
+    pub fs_uuid: Option<FsUuid>,
+    pub facts: Vec<Fact>,
+    pub data_dir: String,
+    /// A fresh etcd: its data dir is created with the configured owner and mode.
+    pub create: bool,
+}
+
+/// In this order, so that a crash anywhere leaves a closed gate and a record of what was begun: seal the mountpoint; make
+/// the mount writable; create the fresh data dir; keep the facts on node and volume; move the mount into place.
+pub fn publish(plan: &Plan, mount: DetachedMount, device: &Device) -> Result<(), Failure> {
+    let at = &plan.config.publish;
+    let sealed = seal::seal(at).map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
+    for warning in &sealed.warnings {
+        tracing::warn!(event = "seal.warning", guard = %plan.config.name, "{warning}");
+    }
+    let mount = mount
+        .make_writable(device, &plan.config.mount_options)
+        .map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
+    let root = mount.root().map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
+    if plan.create {
+        let failed = |error: datadir::DataDirError| Failure { reason: error.reason(), tool_output: None };
+        let owner = match &plan.config.owner {
+            Some(owner) => Some(datadir::owner_ids(&owner.user, &owner.group).map_err(failed)?),
+            None => None,
+        };
+        datadir::create(root.as_fd(), &plan.data_dir, owner, plan.config.dir_mode).map_err(failed)?;
+    }
+    let mut facts = plan.facts.clone();
+    let devnum = mount.devnum();
+    facts.push(Fact::Published { at: at.display().to_string(), devnum });
+    plan.memory
+        .keep_on_both(&plan.volume_id, plan.fs_uuid, &facts, root.as_fd())
+        .map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
+    drop(root);
+    mount.publish(&sealed.at).map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
+    Ok(())
+}
+
+/// Why the mount that should be at a path is not.
+#[derive(Debug, thiserror::Error)]
+pub enum NotThere {
+    #[error("cannot open {at}")]
+    Open {
+        at: PathBuf,
+        #[source]
+        source: rustix::io::Errno,
+    },
+    #[error("{at} is on device {found}, and the volume is device {expected}")]
+    OtherDevice { at: PathBuf, found: DevNum, expected: DevNum },
+}
+
+/// Opens the root of a mounted volume and makes sure that it is this device's.
+pub fn open_root(at: &Path, expected: DevNum) -> Result<OwnedFd, NotThere> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let open = |source| NotThere::Open { at: at.to_owned(), source };
+    let root = rustix::fs::open(at, flags, Mode::empty()).map_err(open)?;
+    let found = DevNum::from_dev_t(rustix::fs::fstat(&root).map_err(open)?.st_dev);
+    if found == expected { Ok(root) } else { Err(NotThere::OtherDevice { at: at.to_owned(), found, expected }) }
+}

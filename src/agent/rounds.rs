@@ -1,0 +1,220 @@
+//! When a guard looks again: hints from the kernel and from people, and timers where nobody would hint.
+//!
+//! A hint is never a fact. All that it can do is make the guard look.
+
+use super::machine::State;
+use crate::model::{GuardName, Mode, Reason, ReasonCode};
+use crate::watch::{DataDirWatch, WatchHint};
+use std::path::Path;
+use std::time::Duration;
+use tokio::sync::{broadcast, mpsc};
+use tokio::time::{Instant, sleep_until};
+
+/// Something happened somewhere on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hint {
+    /// A block device came, changed or went.
+    Block,
+    /// The mount table changed.
+    Mounts,
+    /// A person typed a verb for this guard.
+    Request(GuardName),
+    /// A person typed a verb, and which guard it is for was lost.
+    SomeRequest,
+}
+
+/// What the guard is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    LookAgain,
+    /// Read and keep durable progress.
+    Mark,
+}
+
+/// How often a device is looked for that is not there, or is in somebody else's hands.
+const SEEK: Duration = Duration::from_secs(15);
+/// How soon what could not be read is read again; doubles up to `LONGEST`.
+const REREAD: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(900);
+/// How often progress is kept while nothing hints.
+const MARK: Duration = Duration::from_secs(300);
+/// How often a fresh data dir is looked at until it holds a key: a wiped dir must be told from one that never held any.
+const GROW: Duration = Duration::from_secs(2);
+/// Our own fsck and mkfs make udev announce a change: hints about the device count again after this.
+const OWN_ECHO: Duration = Duration::from_secs(3);
+
+/// One guard's alarm clock.
+pub struct Rounds {
+    name: GuardName,
+    mode: Mode,
+    hints: Option<broadcast::Receiver<Hint>>,
+    dir: Option<(DataDirWatch, mpsc::Receiver<WatchHint>)>,
+    grows: bool,
+    entered: Instant,
+    state: Option<State>,
+    repeats: u32,
+}
+
+impl Rounds {
+    pub fn new(name: GuardName, mode: Mode, hints: broadcast::Receiver<Hint>) -> Self {
+        Rounds {
+            name,
+            mode,
+            hints: Some(hints),
+            dir: None,
+            grows: false,
+            entered: Instant::now(),
+            state: None,
+            repeats: 0,
+        }
+    }
+
+    /// The gate is open: watch this data dir below `root`. `grows`: it held nothing yet.
+    pub fn watch(&mut self, root: &Path, data_dir: &str, grows: bool) {
+        self.grows = grows;
+        match DataDirWatch::start(root, Path::new(data_dir)) {
+            Ok(watch) => self.dir = Some(watch),
+            Err(error) => {
+                tracing::warn!(event = "watch.failed", guard = %self.name, error = %error, "only timers look after the data dir");
+            }
+        }
+    }
+
+    /// A mark was read.
+    pub fn marked(&mut self, holds_data: bool) {
+        if holds_data {
+            self.grows = false;
+        }
+    }
+
+    /// Waits until it is time to do something in this state.
+    pub async fn next(&mut self, state: &State) -> Wake {
+        self.enter(state);
+        let open = matches!(state, State::Open { .. });
+        let due = self.entered + self.pause(state);
+        loop {
+            let wake = tokio::select! {
+                () = sleep_until(due) => {
+                    self.entered = Instant::now();
+                    return if open { Wake::Mark } else { Wake::LookAgain };
+                }
+                hint = heard(&mut self.hints) => self.weigh(hint, state),
+                () = changed(&mut self.dir), if open => Some(Wake::Mark),
+            };
+            if let Some(wake) = wake {
+                if wake == Wake::Mark {
+                    self.entered = Instant::now();
+                    // Many changes at once are one change.
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                return wake;
+            }
+        }
+    }
+
+    fn enter(&mut self, state: &State) {
+        if self.state.as_ref() == Some(state) {
+            if !matches!(state, State::Open { .. }) {
+                self.repeats = self.repeats.saturating_add(1);
+                self.entered = Instant::now();
+            }
+        } else {
+            self.repeats = 0;
+            self.entered = Instant::now();
+            self.state = Some(state.clone());
+        }
+    }
+
+    fn pause(&self, state: &State) -> Duration {
+        match state {
+            State::Open { .. } if self.grows => GROW,
+            State::Open { .. } => MARK,
+            State::Held { reasons } => self.pause_when_held(reasons),
+            State::Observing { .. } => MARK,
+            State::Discovering | State::Examining | State::Formatting | State::Inspecting | State::Publishing => SEEK,
+        }
+    }
+
+    fn pause_when_held(&self, reasons: &[Reason]) -> Duration {
+        let has = |codes: &[ReasonCode]| reasons.iter().any(|reason| codes.contains(&reason.code));
+        if has(&[
+            ReasonCode::DeviceMissing,
+            ReasonCode::InUse,
+            ReasonCode::NoPermission,
+            ReasonCode::NotABlockDevice,
+            ReasonCode::SizeMismatch,
+            ReasonCode::VolumeAmbiguous,
+            ReasonCode::ReleasedByOperator,
+        ]) {
+            SEEK
+        } else if has(&[
+            ReasonCode::Unreadable,
+            ReasonCode::ShortRead,
+            ReasonCode::TimedOut,
+            ReasonCode::ReaderFailed,
+            ReasonCode::MountpointNotEmpty,
+        ]) {
+            REREAD.saturating_mul(1_u32 << self.repeats.min(4)).min(LONGEST)
+        } else {
+            // Nothing will change by itself. A slow look costs little and notices what no hint told.
+            LONGEST
+        }
+    }
+
+    fn weigh(&self, hint: Option<Hint>, state: &State) -> Option<Wake> {
+        let settled = match state {
+            State::Held { .. } | State::Observing { .. } | State::Discovering => true,
+            State::Open { .. } | State::Examining | State::Formatting | State::Inspecting | State::Publishing => false,
+        };
+        match hint {
+            Some(Hint::Request(name)) if name == self.name => Some(Wake::LookAgain),
+            Some(Hint::Request(_)) => None,
+            Some(Hint::SomeRequest) => settled.then_some(Wake::LookAgain),
+            Some(Hint::Block) => {
+                let quiet = OWN_ECHO.saturating_mul(1_u32 << self.repeats.min(8));
+                (settled && self.entered.elapsed() >= quiet).then_some(Wake::LookAgain)
+            }
+            Some(Hint::Mounts) => {
+                let waits_for_it = match state {
+                    State::Observing { .. } => self.mode == Mode::Observe,
+                    State::Held { reasons } => reasons.iter().any(|reason| reason.code == ReasonCode::InUse),
+                    State::Open { .. }
+                    | State::Discovering
+                    | State::Examining
+                    | State::Formatting
+                    | State::Inspecting
+                    | State::Publishing => false,
+                };
+                waits_for_it.then_some(Wake::LookAgain)
+            }
+            // Hints were lost: look.
+            None => settled.then_some(Wake::LookAgain),
+        }
+    }
+}
+
+/// The next hint; `None` when some were lost. Waits for ever once nobody can send any more.
+async fn heard(hints: &mut Option<broadcast::Receiver<Hint>>) -> Option<Hint> {
+    loop {
+        match hints {
+            Some(receiver) => match receiver.recv().await {
+                Ok(hint) => return Some(hint),
+                Err(broadcast::error::RecvError::Lagged(_)) => return None,
+                Err(broadcast::error::RecvError::Closed) => *hints = None,
+            },
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Waits for a hint about the data dir; for ever where none is watched.
+async fn changed(dir: &mut Option<(DataDirWatch, mpsc::Receiver<WatchHint>)>) {
+    match dir {
+        Some((_watch, hints)) => {
+            if hints.recv().await.is_none() {
+                *dir = None;
+            }
+        }
+        None => std::future::pending().await,
+    }
+}
