@@ -3,6 +3,7 @@
 //! Nothing here decides: verbs read what the agent left, ask the same rules that the agent asks, or put a person's answer
 //! on record. Tables are for people and may change; `-o json` and the exit codes are for scripts and may not.
 
+mod agent;
 pub mod args;
 mod change;
 mod config;
@@ -14,7 +15,7 @@ mod status;
 pub mod text;
 mod wait;
 
-use args::{Cli, ConfigVerb, Verb};
+use args::{Cli, ConfigVerb, GateVerb, Verb};
 use clap::Parser;
 use exit::Exit;
 use output::{Context, Failure};
@@ -23,6 +24,9 @@ use std::process::ExitCode;
 /// Reads the command line, does what it says, and returns how it ended. Usage errors end in clap, with exit code 2.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
+    if let Verb::Worker { request } = &cli.verb {
+        return ExitCode::from(crate::worker::child_main(request));
+    }
     let context = Context { config_path: cli.config, output: cli.output };
     let exit = match dispatch(&context, cli.verb) {
         Ok(exit) => exit,
@@ -33,6 +37,10 @@ pub fn run() -> ExitCode {
 
 fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
     match verb {
+        Verb::Run => agent::run(context),
+        Verb::Gate { verb: GateVerb::Check { name } } => agent::gate_check(context, &name),
+        // Answered before: it prints and ends in its own way.
+        Verb::Worker { .. } => Ok(Exit::Error),
         Verb::Status => status::run(context),
         Verb::Explain(args) => explain::run(context, &args),
         Verb::Config { verb: ConfigVerb::Check { path } } => config::check(context, path.as_deref()),

@@ -41,6 +41,16 @@ pub enum Output {
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    /// Run the agent
+    Run,
+    /// Ask about a gate
+    Gate {
+        #[command(subcommand)]
+        verb: GateVerb,
+    },
+    /// One reader of untrusted bytes; the agent starts it
+    #[command(hide = true)]
+    Worker { request: String },
     /// Show every guard: is its gate open, and if not, why
     Status,
     /// Explain the last decision about a guard: what was found, what was not done, what to choose
@@ -101,6 +111,12 @@ pub struct AdoptArgs {
     /// The volume id or the cluster id, typed again: consent without a terminal
     #[arg(long, value_name = "ID")]
     pub confirm: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum GateVerb {
+    /// May etcd start on this guard's volume now? Needs no agent and no network
+    Check { name: GuardName },
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,0 +1,49 @@
+//! `volhold run` and `volhold gate check`: the agent itself, and the verdict asked once more before etcd starts.
+
+use super::exit::Exit;
+use super::output::{Context, Failure, diagnose};
+use super::wait::tell_held;
+use crate::agent::{self, GateCheck};
+use crate::model::GuardName;
+use std::io::IsTerminal;
+use tracing_subscriber::EnvFilter;
+
+/// Runs the agent until it is told to stop.
+pub fn run(context: &Context) -> Result<Exit, Failure> {
+    log();
+    let config = context.config()?;
+    agent::run(config).map_err(|e| Failure::new(Exit::Error, "the agent cannot run").because(&e))?;
+    Ok(Exit::Ok)
+}
+
+/// State changes only, one line each, to standard error: the journal adds the time. `VOLHOLD_LOG` says more.
+fn log() {
+    let filter = EnvFilter::try_from_env("VOLHOLD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let stderr_is_terminal = std::io::stderr().is_terminal();
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(stderr_is_terminal);
+    // A second call would find the first one's subscriber in place, which is as good.
+    let _installed =
+        if std::env::var_os("JOURNAL_STREAM").is_some() { lines.without_time().try_init() } else { lines.try_init() };
+}
+
+/// May etcd start on this guard's volume, now?
+pub fn gate_check(context: &Context, name: &GuardName) -> Result<Exit, Failure> {
+    let config = context.config()?;
+    Ok(match agent::gate_check(&config, name) {
+        GateCheck::Open | GateCheck::Observes => Exit::Ok,
+        GateCheck::NotYet => {
+            diagnose(&format!(
+                "volhold: the gate of {name} has not opened in this boot\n  volhold status\n  volhold explain {name}\n"
+            ));
+            Exit::Held
+        }
+        GateCheck::Held(reasons) => {
+            tell_held(name, &reasons);
+            Exit::Held
+        }
+        GateCheck::NotConfigured => {
+            return Err(Failure::new(Exit::BadConfig, format!("no guard is called {name}")));
+        }
+    })
+}
