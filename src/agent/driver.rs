@@ -544,7 +544,7 @@ impl Driver {
     // ---- letting etcd have it
 
     async fn publish(&mut self, facts: Vec<Fact>, data_dir: String, create: bool) -> Event {
-        let (Some(mount), Some(device)) = (self.mount.take(), self.device.take()) else {
+        let (Some(mount), Some(mut device)) = (self.mount.take(), self.device.take()) else {
             return Event::Published(Err(failure(ReasonCode::MountFailed, "the volume is not mounted".to_owned())));
         };
         let plan = publish::Plan {
@@ -557,7 +557,7 @@ impl Driver {
             create,
         };
         match blocking(SHORT, move || {
-            let outcome = publish::publish(&plan, mount, &device);
+            let outcome = publish::publish(&plan, mount, &mut device);
             (device, outcome)
         })
         .await

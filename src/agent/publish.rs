@@ -24,7 +24,7 @@ pub struct Plan {
 
 /// In this order, so that a crash anywhere leaves a closed gate and a record of what was begun: seal the mountpoint; make
 /// the mount writable; create the fresh data dir; keep the facts on node and volume; move the mount into place.
-pub fn publish(plan: &Plan, mount: DetachedMount, device: &Device) -> Result<(), Failure> {
+pub fn publish(plan: &Plan, mount: DetachedMount, device: &mut Device) -> Result<(), Failure> {
     let at = &plan.config.publish;
     let sealed = seal::seal(at).map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
     for warning in &sealed.warnings {
