@@ -4,6 +4,8 @@ use super::{Line, Request};
 use crate::model::{Observed, Why};
 use crate::{etcd, probe};
 use nix::sys::resource::{Resource, setrlimit};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -86,9 +88,27 @@ fn answer(request: &Request) -> std::io::Result<()> {
 }
 
 fn mark(root: BorrowedFd<'_>, data_dir: &str) -> Observed<Option<crate::model::HighWater>> {
-    match etcd::durable_mark(root, data_dir) {
+    let unreadable = |detail: String| Observed::Unknown(Why::Unreadable { detail });
+    // Whoever wrote the volume may be hostile: nothing on the way may lead out of it.
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = match rustix::fs::openat2(root, data_dir, flags, Mode::empty(), beneath) {
+        Ok(dir) => dir,
+        // etcd makes it when it starts.
+        Err(Errno::NOENT) => return Observed::Seen(None),
+        Err(error) => return unreadable(format!("cannot open {data_dir}: {error}")),
+    };
+    match etcd::durable_mark(dir.as_fd(), data_dir) {
         Ok(mark) => Observed::Seen(mark),
-        Err(why) => Observed::Unknown(Why::Unreadable { detail: why.to_string() }),
+        Err(error) => {
+            let mut words = error.to_string();
+            let mut source = std::error::Error::source(&error);
+            while let Some(cause) = source {
+                words.push_str(&format!(": {cause}"));
+                source = cause.source();
+            }
+            unreadable(words)
+        }
     }
 }
 
