@@ -17,8 +17,8 @@ use crate::device::{Device, UdevLock};
 use crate::etcd::VolumeHints;
 use crate::gate::{files, notify};
 use crate::model::{
-    BootMillis, Decision, DecisionVerdict, DeviceReading, Fact, FilesystemFacts, FsUuid, GuardStatus, Mode, Observed,
-    Progress, Reason, ReasonCode, StartEvidence, StartKind, Time, VolumeId, Why,
+    BootMillis, Decision, DecisionVerdict, DeviceReading, Fact, FilesystemFacts, FsUuid, Gate, GuardStatus, Mode,
+    Observed, Progress, Reason, ReasonCode, StartEvidence, StartKind, Time, VolumeId, Why,
 };
 use crate::probe::ProbeRequest;
 use crate::worker::{self, Deadline};
@@ -53,7 +53,8 @@ pub struct Driver {
     mounted_at: Option<PathBuf>,
     progress: Option<Progress>,
     since: Time,
-    shown: Option<(State, Vec<Reason>)>,
+    shown: Option<(Gate, Vec<Reason>, Vec<Reason>)>,
+    decided: Option<(DecisionVerdict, Vec<Reason>, Vec<Reason>)>,
     rounds: Rounds,
 }
 
@@ -79,6 +80,7 @@ impl Driver {
             progress: None,
             since: Time::now(),
             shown: None,
+            decided: None,
             rounds,
             config,
         }
@@ -235,15 +237,9 @@ impl Driver {
     }
 
     async fn claim(&mut self) -> Event {
-        let stored = notify::take_stored(&self.config.name);
         let outcome = self
-            .with_device(SHORT, move |device| {
+            .with_device(SHORT, |device| {
                 if device.claimed() {
-                    return Ok(());
-                }
-                if let Some(stored) = stored
-                    && device.adopt_claim(stored).is_ok()
-                {
                     return Ok(());
                 }
                 device.claim().map_err(|error| error.reason())
@@ -636,6 +632,8 @@ impl Driver {
             .await;
         match claimed {
             Ok(Ok(())) => self.store_claim(),
+            // Held because somebody else has it: no news.
+            Ok(Err(_)) if self.guard.reasons().iter().any(|reason| reason.code == ReasonCode::InUse) => {}
             Ok(Err(reason)) => {
                 tracing::warn!(event = "claim.refused", guard = %self.config.name, "{}", reason.message);
             }
@@ -654,8 +652,14 @@ impl Driver {
 
     // ---- telling
 
-    fn decide(&self, decided: Decided) {
+    fn decide(&mut self, decided: Decided) {
         let Decided { verdict, reasons, warnings, evidence, not_done } = decided;
+        // A device that is looked for every few seconds is not decided about every few seconds.
+        let now = (verdict, reasons.clone(), warnings.clone());
+        if self.decided.as_ref() == Some(&now) {
+            return;
+        }
+        self.decided = Some(now);
         let decision = Decision {
             guard: self.config.name.clone(),
             time: Time::now(),
@@ -727,7 +731,7 @@ impl Driver {
     }
 
     fn report(&mut self) {
-        let now = (self.guard.state.clone(), self.guard.warnings.clone());
+        let now = (self.guard.gate(), self.guard.reasons().to_vec(), self.guard.warnings.clone());
         if self.shown.as_ref() != Some(&now) {
             self.since = Time::now();
             let name = &self.config.name;

@@ -3,7 +3,7 @@
 use super::machine::Place;
 use super::memory::Memory;
 use crate::device::{self, Device, Resolved, Sysfs};
-use crate::gate::files;
+use crate::gate::{files, notify};
 use crate::model::{DeviceFacts, DeviceSpec, DeviceUse, GuardName, Mode, Observed, Reason, ReasonCode, Why};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -45,7 +45,7 @@ pub fn find(sought: &Sought, held: Option<Device>) -> (Option<Device>, Result<Fo
         Ok(resolved) => resolved,
         Err(reason) => return (keep_if_claimed(held), Err(reason)),
     };
-    let device = match held.filter(|held| same(held, &resolved)) {
+    let mut device = match held.filter(|held| same(held, &resolved)) {
         Some(held) => held,
         // A descriptor of something else is let go before the new one is opened.
         None => match Device::open(&resolved, &sysfs) {
@@ -53,6 +53,12 @@ pub fn find(sought: &Sought, held: Option<Device>) -> (Option<Device>, Result<Fo
             Err(error) => return (None, Err(error.reason())),
         },
     };
+    if let Some(stored) = notify::take_stored(&sought.guard)
+        && let Err(error) = device.adopt_claim(stored)
+    {
+        // It is the claim on another device, or on an earlier attachment: of no use, and let go.
+        tracing::warn!(event = "claim.stale", guard = %sought.guard, "the claim that systemd kept does not fit: {}", error.reason().message);
+    }
     let mut facts = match device.facts() {
         Ok(facts) => facts,
         Err(error) => return (Some(device), Err(error.reason())),
@@ -102,7 +108,17 @@ fn resolve(sought: &Sought, sysfs: &Sysfs) -> Result<Resolved, Reason> {
             let attached = crate::act::loopdev::attach(path, sysfs).map_err(|error| error.reason())?;
             device::resolve(&DeviceSpec::Path(attached.node), sysfs, &identify).map_err(|error| error.reason())
         }
-        (Resolved::Image { .. } | Resolved::Block { .. }, _) => Ok(resolved),
+        // Somebody else may show the image through a loop device, and mount that.
+        (Resolved::Image { path }, Mode::Observe) => {
+            match device::loops::showing(sysfs, path).map_err(|error| error.reason())? {
+                Some(bound) => {
+                    let node = sysfs.dev.join(&bound.name);
+                    device::resolve(&DeviceSpec::Path(node), sysfs, &identify).map_err(|error| error.reason())
+                }
+                None => Ok(resolved),
+            }
+        }
+        (Resolved::Block { .. }, Mode::Observe | Mode::Enforce) => Ok(resolved),
     }
 }
 

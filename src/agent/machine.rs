@@ -169,6 +169,8 @@ pub struct Guard {
     pub policy: GuardPolicy,
     pub state: State,
     pub warnings: Vec<Reason>,
+    /// The last verdict against, while the device is examined anew: held until another verdict says otherwise.
+    held_for: Option<Vec<Reason>>,
     found: Option<Found>,
     reading: Option<DeviceReading>,
     format: Option<FormatEvidence>,
@@ -192,6 +194,7 @@ impl Guard {
             policy,
             state: State::Discovering,
             warnings: Vec::new(),
+            held_for: None,
             found: None,
             reading: None,
             format: None,
@@ -233,6 +236,8 @@ impl Guard {
             ) => {
                 if self.gate_was_open() {
                     Gate::Open
+                } else if self.held_for.is_some() {
+                    Gate::Held
                 } else {
                     Gate::Waiting
                 }
@@ -245,7 +250,9 @@ impl Guard {
         match &self.state {
             State::Held { reasons } => reasons,
             State::Open { doubts, .. } | State::Observing { doubts } => doubts,
-            State::Discovering | State::Examining | State::Formatting | State::Inspecting | State::Publishing => &[],
+            State::Discovering | State::Examining | State::Formatting | State::Inspecting | State::Publishing => {
+                self.held_for.as_deref().unwrap_or(&[])
+            }
         }
     }
 
@@ -315,6 +322,7 @@ impl Guard {
             evidence: self.evidence(),
             not_done,
         };
+        self.held_for = Some(reasons.clone());
         self.state = State::Held { reasons };
         vec![secure, Action::Decide(Box::new(decided))]
     }
@@ -380,6 +388,15 @@ pub fn step(mut guard: Guard, event: Event) -> (Guard, Vec<Action>) {
         Event::Published(Err(failure)) => guard.fail(failure),
         Event::Marked { mark, records } => on_marked(&mut guard, mark, records),
     };
+    match &guard.state {
+        State::Open { .. } | State::Observing { .. } => guard.held_for = None,
+        State::Discovering
+        | State::Examining
+        | State::Formatting
+        | State::Inspecting
+        | State::Publishing
+        | State::Held { .. } => {}
+    }
     (guard, actions)
 }
 
@@ -855,12 +872,25 @@ fn facts_of(how: StartKind, data_dir: &str, evidence: &StartEvidence) -> Vec<Fac
     facts
 }
 
+/// The data dir is empty while the gate is open, and a record says that it held data: told now, not at the next boot.
+fn vanished(guard: &mut Guard, data_dir: &str, records: &Records) -> Vec<Action> {
+    let Some(at) = records.held_data_at else { return Vec::new() };
+    let message = format!("`{data_dir}` held data at {at} and is empty now, while its gate is open");
+    let doubts = vec![Reason::new(ReasonCode::DataVanished, message)];
+    if guard.reasons() == doubts {
+        return Vec::new();
+    }
+    guard.state = State::Open { data_dir: data_dir.to_owned(), doubts };
+    vec![doubted(guard)]
+}
+
 /// A mark while the gate is open: identity at once, progress as a high-water mark.
 fn on_marked(guard: &mut Guard, mark: Observed<Option<HighWater>>, records: Observed<Records>) -> Vec<Action> {
     let State::Open { data_dir, .. } = &guard.state else { return Vec::new() };
     let data_dir = data_dir.clone();
-    // Unknown while open is told by the watch; it is no progress, and closes nothing.
-    let (Observed::Seen(Some(mark)), Observed::Seen(records)) = (mark, records) else { return Vec::new() };
+    // What is unknown while the gate is open is no progress, and closes nothing.
+    let (Observed::Seen(mark), Observed::Seen(records)) = (mark, records) else { return Vec::new() };
+    let Some(mark) = mark else { return vanished(guard, &data_dir, &records) };
     let (Some(cluster_id), Some(member_id)) = (mark.cluster_id, mark.member_id) else { return Vec::new() };
     let mut facts = Vec::new();
     match &records.pin {
