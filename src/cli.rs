@@ -9,6 +9,7 @@ mod change;
 mod config;
 pub mod exit;
 mod explain;
+mod inspect;
 pub mod manual;
 mod output;
 mod status;
@@ -39,11 +40,13 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
     match verb {
         Verb::Run => agent::run(context),
         Verb::Gate { verb: GateVerb::Check { name } } => agent::gate_check(context, &name),
-        // Answered before: it prints and ends in its own way.
-        Verb::Worker { .. } => Ok(Exit::Error),
         Verb::Status => status::run(context),
         Verb::Explain(args) => explain::run(context, &args),
+        // Answered before: it prints and ends in its own way.
+        Verb::Worker { .. } => Ok(Exit::Error),
         Verb::Config { verb: ConfigVerb::Check { path } } => config::check(context, path.as_deref()),
+        Verb::Inspect { target } => inspect::run(context, &target),
+        Verb::Verify { dir } => inspect::verify(context, &dir),
         Verb::Wait { name, timeout } => wait::run(context, &name, timeout),
         Verb::Adopt(args) => change::adopt::run(context, &args),
         Verb::Release { name, for_, confirm } => change::release::run(context, &name, for_, confirm.as_deref()),

@@ -41,20 +41,21 @@ pub enum Output {
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Run the agent
-    Run,
-    /// Ask about a gate
-    Gate {
-        #[command(subcommand)]
-        verb: GateVerb,
-    },
-    /// One reader of untrusted bytes; the agent starts it
-    #[command(hide = true)]
-    Worker { request: String },
     /// Show every guard: is its gate open, and if not, why
     Status,
     /// Explain the last decision about a guard: what was found, what was not done, what to choose
     Explain(ExplainArgs),
+    /// Look at a device or image as bytes, or at every etcd data dir below a directory. Changes nothing
+    Inspect {
+        /// A block device, an image file, or a directory
+        #[arg(value_name = "DEVICE-OR-IMAGE-OR-DIR")]
+        target: PathBuf,
+    },
+    /// Read one etcd data dir: would etcd start on it, and lose nothing? Changes nothing
+    Verify {
+        /// The data dir: the directory that holds `member`
+        dir: PathBuf,
+    },
     /// Wait until a gate is open
     ///
     /// While the guard is held it goes on waiting: a person may answer the hold. Exit code 0 open; after the given time 3
@@ -79,6 +80,16 @@ pub enum Verb {
     },
     /// Ask for a new look at a guard, now
     Retry { name: GuardName },
+    /// Run the agent, in the foreground; systemd starts it
+    Run,
+    /// Ask about a gate
+    Gate {
+        #[command(subcommand)]
+        verb: GateVerb,
+    },
+    /// One reader of untrusted bytes; the agent starts it
+    #[command(hide = true)]
+    Worker { request: String },
     /// Read the configuration
     Config {
         #[command(subcommand)]

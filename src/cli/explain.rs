@@ -6,7 +6,7 @@
 
 mod evidence;
 
-pub use evidence::EvidenceLine;
+pub use evidence::{EvidenceLine, device_lines, dir_lines, finding_title, reading_lines, why_line};
 
 use super::args::ExplainArgs;
 use super::exit::Exit;

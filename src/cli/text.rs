@@ -55,11 +55,12 @@ impl Screen {
     /// `lead` on the first line, further lines indented by `indent`.
     pub fn hanging(&mut self, lead: &str, indent: usize, text: &str) {
         let lead = clean(lead);
+        let lead = lead.trim_end();
         let pad = " ".repeat(indent);
         let text = clean(text);
         let mut lines = wrap(&text, WIDTH.saturating_sub(indent).max(20)).into_iter();
-        if lead.chars().count() >= indent && indent > 0 && !lead.trim().is_empty() {
-            self.push_line(&lead);
+        if lead.chars().count() >= indent && !lead.is_empty() {
+            self.push_line(lead);
             lines.next().into_iter().chain(lines).for_each(|line| self.push_line(&format!("{pad}{line}")));
             return;
         }

@@ -49,7 +49,7 @@ impl EvidenceLine {
 
     /// Prints it as one (wrapped) row.
     pub fn draw(&self, screen: &mut Screen) {
-        screen.hanging(&format!("  {:8}{:12}", self.mark.word(), self.source), 22, &self.says);
+        screen.hanging(&format!("  {:8}{:13}", self.mark.word(), self.source), 23, &self.says);
     }
 }
 
@@ -231,7 +231,8 @@ fn content_lines(content: &Observed<Content>) -> Vec<EvidenceLine> {
     lines
 }
 
-pub fn finding_words(finding: &Finding) -> String {
+/// What and where, without how sure it is.
+pub fn finding_title(finding: &Finding) -> String {
     let kind = match &finding.kind {
         FindingKind::ExtSuperblock => "ext2/3/4 superblock",
         FindingKind::ExtBackupSuperblock => "ext2/3/4 backup superblock",
@@ -243,6 +244,10 @@ pub fn finding_words(finding: &Finding) -> String {
         FindingKind::EtcdWal => "etcd write-ahead log",
         FindingKind::Named(name) => name,
     };
+    format!("{kind} at byte {}", finding.offset)
+}
+
+fn finding_words(finding: &Finding) -> String {
     let sure = match finding.validated {
         Validated::Magic => "by its magic only",
         Validated::Structure => "its fields agree",
@@ -250,7 +255,7 @@ pub fn finding_words(finding: &Finding) -> String {
     };
     let uuid = finding.uuid.as_ref().map_or_else(String::new, |u| format!(", UUID {u}"));
     let detail = finding.detail.as_ref().map_or_else(String::new, |d| format!(", {d}"));
-    format!("{kind} at byte {}, {sure}{uuid}{detail}", finding.offset)
+    format!("{}, {sure}{uuid}{detail}", finding_title(finding))
 }
 
 fn finding_line(finding: &Finding) -> EvidenceLine {
