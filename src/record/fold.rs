@@ -331,17 +331,22 @@ fn open_intent(own: &Part<'_>, other: &Part<'_>) -> Option<OpenIntent> {
             Fact::Formatted { .. } | Fact::FreshAllowed { .. } | Fact::Pinned { .. } | Fact::HoldsData { .. }
         )
     };
-    let (at, intent) = own.iter().enumerate().rev().find_map(|(at, (_, entry))| match &entry.fact {
+    let (at, id, intent) = own.iter().enumerate().rev().find_map(|(at, (id, entry))| match &entry.fact {
         Fact::FormatIntent { fs_uuid, devnum, diskseq, evidence_digest: _ } => Some((
             at,
+            *id,
             OpenIntent { fs_uuid: *fs_uuid, boot_id: entry.boot_id.clone(), diskseq: *diskseq, devnum: *devnum },
         )),
         _ => None,
     })?;
     let ended_here = behind(own, at).iter().any(|(_, entry)| lives(&entry.fact));
-    let ended_there = other.iter().any(|(_, entry)| match &entry.fact {
-        Fact::Formatted { fs_uuid } => *fs_uuid == intent.fs_uuid,
-        fact => lives(fact) && entry.fs_uuid == Some(intent.fs_uuid),
+    // Behind the same intent in the other ledger any of these ends it; in a ledger that does not know the intent, only what
+    // speaks of its filesystem.
+    let known = position(other, id);
+    let since = known.map_or(other, |at| behind(other, at));
+    let ended_there = since.iter().any(|(_, entry)| match &entry.fact {
+        Fact::Formatted { fs_uuid } => known.is_some() || *fs_uuid == intent.fs_uuid,
+        fact => lives(fact) && (known.is_some() || entry.fs_uuid == Some(intent.fs_uuid)),
     });
     (!ended_here && !ended_there).then_some(intent)
 }

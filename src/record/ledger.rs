@@ -370,4 +370,4 @@ fn judge_tail(bytes: &[u8], offset: usize) -> Result<TornAt, LedgerBroken> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
