@@ -1,1 +1,38 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
 
+use super::*;
+use std::time::Duration;
+
+async fn next(asked: &mut mpsc::Receiver<Option<GuardName>>) -> Option<String> {
+    let guard = tokio::time::timeout(Duration::from_secs(10), asked.recv()).await.expect("a request").expect("a watch");
+    guard.map(|guard| guard.to_string())
+}
+
+#[tokio::test]
+async fn each_request_names_its_guard() {
+    let run = tempfile::tempdir().unwrap();
+    let dir = run.path().join("requests");
+    std::fs::create_dir(&dir).unwrap();
+    let (_watch, mut asked) = RequestWatch::start(&dir).unwrap();
+    std::fs::write(dir.join(".main.77"), "").unwrap();
+    std::fs::rename(dir.join(".main.77"), dir.join("main")).unwrap();
+    assert_eq!(next(&mut asked).await.as_deref(), Some("main"));
+    std::fs::remove_file(dir.join("main")).unwrap();
+    std::fs::rename(run.path().join("requests"), run.path().join("gone")).unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    assert_eq!(next(&mut asked).await, None, "a new directory may hold requests already");
+    std::fs::File::create(dir.join("events")).unwrap();
+    assert_eq!(next(&mut asked).await.as_deref(), Some("events"));
+}
+
+#[tokio::test]
+async fn requests_are_seen_when_their_directory_comes_later() {
+    let run = tempfile::tempdir().unwrap();
+    let dir = run.path().join("requests");
+    let (_watch, mut asked) = RequestWatch::start(&dir).unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    assert_eq!(next(&mut asked).await, None);
+    std::fs::rename(run.path().join("requests"), run.path().join("requests")).unwrap();
+    std::fs::write(dir.join("main"), "").unwrap();
+    assert_eq!(next(&mut asked).await.as_deref(), Some("main"));
+}
