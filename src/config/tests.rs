@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
-
 use super::*;
 
 const LEAST: &str = r#"

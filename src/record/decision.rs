@@ -70,7 +70,12 @@ pub fn evidence_digest(decision: &Decision) -> Result<String, DecisionError> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "a test that panics is a test that fails"
+)]
 mod tests {
     use super::*;
     use crate::model::*;

@@ -81,7 +81,12 @@ fn read_id(path: &Path) -> Result<Option<String>, HostError> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "a test that panics is a test that fails"
+)]
 mod tests {
     use super::*;
 
