@@ -29,7 +29,7 @@ use sha2::{Digest, Sha256};
 
 pub mod compact;
 
-pub use compact::compact;
+pub use compact::{compact, plan_rewrite};
 
 /// First bytes of every frame.
 pub const MAGIC: [u8; 8] = [0x89, b'v', b'h', b'L', b'\r', b'\n', 0x1a, 0x01];

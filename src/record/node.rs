@@ -17,8 +17,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A ledger longer than this is rewritten before the next append.
-const COMPACT_ABOVE: usize = 1024 * 1024;
 /// How many cut-off tails are kept beside the ledger.
 const KEEP_TORN: usize = 32;
 
@@ -132,8 +130,10 @@ impl NodeLedger {
     pub fn append(&self, entry: &Entry) -> Result<EntryId, NodeLedgerError> {
         let _lock = self.lock_to_write()?;
         let mut bytes = self.read_repaired()?;
-        if bytes.len() > COMPACT_ABOVE {
-            bytes = self.rewrite(bytes)?;
+        let shorter =
+            ledger::plan_rewrite(&bytes).map_err(|source| NodeLedgerError::Compact { path: self.path(), source })?;
+        if let Some(shorter) = shorter {
+            bytes = self.rewrite(&bytes, shorter)?;
         }
         let path = self.path();
         let parsed = ledger::parse(&bytes).map_err(|source| NodeLedgerError::Broken { path: path.clone(), source })?;
@@ -221,17 +221,11 @@ impl NodeLedger {
             .ok_or_else(|| self.io("find a free name beside", io::Error::from(io::ErrorKind::AlreadyExists)))
     }
 
-    /// Rewrites the ledger shorter where that saves at least a quarter. The one before stays as `ledger.before`.
-    fn rewrite(&self, bytes: Vec<u8>) -> Result<Vec<u8>, NodeLedgerError> {
-        let path = self.path();
-        let shorter =
-            ledger::compact(&bytes).map_err(|source| NodeLedgerError::Compact { path: path.clone(), source })?;
-        if shorter.len().saturating_mul(4) > bytes.len().saturating_mul(3) {
-            return Ok(bytes);
-        }
-        files::replace_durable(&self.dir.join("ledger.before"), &bytes)
+    /// Puts the shorter ledger in the place of this one, which stays as `ledger.before`.
+    fn rewrite(&self, bytes: &[u8], shorter: Vec<u8>) -> Result<Vec<u8>, NodeLedgerError> {
+        files::replace_durable(&self.dir.join("ledger.before"), bytes)
             .map_err(|source| self.io("keep a copy of", source))?;
-        files::replace_durable(&path, &shorter).map_err(|source| self.io("rewrite", source))?;
+        files::replace_durable(&self.path(), &shorter).map_err(|source| self.io("rewrite", source))?;
         Ok(shorter)
     }
 

@@ -101,6 +101,20 @@ impl Kept {
     }
 }
 
+/// A ledger longer than this is worth rewriting.
+pub const REWRITE_ABOVE: usize = 1024 * 1024;
+
+/// What should stand in the place of a ledger that has grown: `None` while it is small, or when rewriting saves less than a
+/// quarter. For both ledgers; whoever writes it replaces the file at once (written beside it, made durable, renamed).
+pub fn plan_rewrite(bytes: &[u8]) -> Result<Option<Vec<u8>>, CompactError> {
+    if bytes.len() <= REWRITE_ABOVE {
+        return Ok(None);
+    }
+    let shorter = compact(bytes)?;
+    let worth_it = shorter.len().saturating_mul(4) <= bytes.len().saturating_mul(3);
+    Ok(worth_it.then_some(shorter))
+}
+
 /// The same ledger, shorter. The torn tail, if there is one, is left out. Returns the bytes also when nothing could be
 /// dropped: the caller compares lengths.
 pub fn compact(bytes: &[u8]) -> Result<Vec<u8>, CompactError> {

@@ -166,7 +166,7 @@ fn a_ledger_beyond_a_mebibyte_is_rewritten_shorter_and_says_the_same() {
     let mut bytes = std::fs::read(ledger.path()).unwrap();
     let mut last = ledger::parse(&bytes).unwrap().last_hash;
     let mut n = 0;
-    while bytes.len() <= COMPACT_ABOVE {
+    while bytes.len() <= ledger::compact::REWRITE_ABOVE {
         let frame = ledger::frame(&last, &entry(n, mark(1, n as u64))).unwrap();
         bytes.extend(frame.bytes);
         last = frame.hash;
