@@ -26,6 +26,9 @@ mod scan;
 mod signature;
 mod source;
 mod telling;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+mod tests;
 mod traces;
 mod xfs;
 

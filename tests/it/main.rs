@@ -12,3 +12,4 @@ mod incidents_b;
 mod incidents_c;
 mod incidents_d;
 mod record;
+mod probe;
