@@ -15,26 +15,35 @@ const GIB: u64 = 1 << 30;
 /// No region is longer, so that one request in flight is not either.
 const LONGEST: u64 = MIB;
 
-/// The telling regions of a device of `size` bytes, in order, without overlap.
-pub(crate) fn telling(size: u64) -> Vec<Region> {
-    let mut blocks: Vec<(u64, u64)> = Vec::new();
-    blocks.push((0, MIB.min(size)));
-    // The tail as far as the last odd sector: backup GPT (512 or 4096 byte sectors), md 0.90 and 1.0, nilfs2, drbd.
-    blocks.push((floor(size.saturating_sub(MIB)), size));
-    let points = ext_backups(size)
+/// Head and tail: the tail as far as the last odd sector, for the backup GPT (512 or 4096 byte sectors), md 0.90 and 1.0,
+/// nilfs2, drbd.
+pub(crate) fn ends(size: u64) -> Vec<Region> {
+    merge(vec![(0, MIB.min(size)), (floor(size.saturating_sub(MIB)), size)])
+}
+
+/// The telling regions between head and tail of a device of `size` bytes, in order, without overlap.
+pub(crate) fn between(size: u64) -> Vec<Region> {
+    let tail = floor(size.saturating_sub(MIB));
+    let blocks = ext_backups(size)
         .into_iter()
         .chain(xfs_groups(size))
         // btrfs mirrors (BTRFS_SUPER_INFO_OFFSET, then 64 MiB and 256 GiB); the first lies in the head.
         .chain([64 * MIB, 256 * GIB])
-        // LUKS2 secondary headers beyond the head (cryptsetup, LUKS2 on-disk format 2.3: header sizes 16 KiB to 4 MiB).
-        .chain([MIB, 2 * MIB, 4 * MIB]);
-    for point in points {
-        if point < size {
-            let start = floor(point);
-            blocks.push((start, start.saturating_add(BLOCK).min(size)));
-        }
-    }
+        // LUKS2 secondary headers beyond the head (cryptsetup, LUKS2 on-disk format: header sizes of 16 KiB to 4 MiB).
+        .chain([MIB, 2 * MIB, 4 * MIB])
+        .map(floor)
+        .filter(|start| *start >= MIB && *start < tail)
+        .map(|start| (start, start.saturating_add(BLOCK)))
+        .collect();
     merge(blocks)
+}
+
+/// All telling regions, in order.
+pub(crate) fn telling(size: u64) -> Vec<Region> {
+    let mut regions = ends(size);
+    regions.extend(between(size));
+    regions.sort_unstable_by_key(|region| region.offset);
+    regions
 }
 
 fn floor(offset: u64) -> u64 {

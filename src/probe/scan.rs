@@ -14,8 +14,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// One request. Small enough that a slow volume answers it in time, large enough that the request itself costs nothing.
 const CHUNK: u64 = 1 << 20;
-/// Requests in flight: while one is being judged, the device works on the others.
-const READERS: usize = 4;
+/// Requests in flight: while some are being judged, the device works on the others. Eight of 1 MiB measured best.
+const READERS: usize = 8;
 const STACK: usize = 256 << 10;
 /// How far signatures are looked for behind the first block that is not blank.
 const LOOK_FURTHER: u64 = 64 << 20;

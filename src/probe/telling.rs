@@ -1,7 +1,7 @@
 //! The first reading: the telling regions, what they hold, and a digest by which a second reading is compared with it.
 //!
-//! All regions are read, also after one that fails or says "not blank": a few megabytes on any device, and the message is
-//! the better for it.
+//! They are read on also after one that fails or says "not blank": a few megabytes on any device, and the message is the
+//! better for it.
 
 use super::classify::{Class, classify, is_zero};
 use super::regions::{self, BLOCK, Region};
@@ -74,16 +74,28 @@ pub(crate) fn judge(search: &Search, data: &[u8], offset: u64, findings: &mut Fi
 }
 
 /// Reads and judges the telling regions. `progress` gets the number of bytes read so far, whenever a region is done.
+///
+/// Where head and tail can be read and a filesystem stands there, the rest is left out: the volume is not blank, and a
+/// healthy boot does not wait for a hundred reads that could only say so again.
 pub(crate) fn first_reading(source: &Source, search: &Search, progress: &mut dyn FnMut(u64)) -> FirstReading {
-    let regions = regions::telling(source.size());
-    let (blocks, mut errors) = read_all(source, &regions, progress);
+    let mut regions = regions::ends(source.size());
+    let (mut blocks, mut errors) = read_all(source, &regions, progress);
+    let filesystem = blocks.first().filter(|(offset, _)| *offset == 0).and_then(|(_, head)| filesystem(head));
+    if filesystem.is_none() || !errors.is_empty() {
+        let ends: u64 = blocks.iter().map(|(_, data)| data.len() as u64).sum();
+        let between = regions::between(source.size());
+        let (more, more_errors) = read_all(source, &between, &mut |done| progress(ends.saturating_add(done)));
+        errors.extend(more_errors);
+        blocks.extend(more);
+        blocks.sort_by_key(|(offset, _)| *offset);
+        regions.extend(between);
+    }
     let digest = digest(&blocks);
     let mut findings = Findings::default();
     let mut judged = Judged::default();
     for (offset, data) in &blocks {
         judged = judged.and(judge(search, data, *offset, &mut findings));
     }
-    let filesystem = blocks.first().filter(|(offset, _)| *offset == 0).and_then(|(_, head)| filesystem(head));
 
     let covered = |offset: u64| {
         blocks.iter().any(|(start, data)| (*start..start.saturating_add(data.len() as u64)).contains(&offset))
@@ -127,14 +139,15 @@ pub fn second_reading(file: &File, first_digest: &str, size_before: u64) -> Obse
     }
 }
 
-/// SHA-256 over offset, length and bytes of each region. One that could not be read is not in it, so that it never equals
+/// SHA-256 over offset and bytes of each 4 KiB block. What could not be read is not in it, so that the digest never equals
 /// that of a whole reading.
 fn digest(blocks: &[(u64, Vec<u8>)]) -> String {
     let mut hash = Sha256::new();
     for (offset, data) in blocks {
-        hash.update(offset.to_le_bytes());
-        hash.update((data.len() as u64).to_le_bytes());
-        hash.update(data);
+        for (block, at) in data.chunks(BLOCK as usize).zip((*offset..).step_by(BLOCK as usize)) {
+            hash.update(at.to_le_bytes());
+            hash.update(block);
+        }
     }
     format!("{:x}", hash.finalize())
 }
