@@ -81,13 +81,8 @@ impl Search {
             } else if head == gpt::MAGIC {
                 findings.extend(gpt_header(data, position));
             }
-            if array(data, traces::BOLT_MAGIC_AT) == Some(traces::BOLT_MAGIC) {
-                findings.extend(bolt_meta(data, position));
-            }
-            if let Some(validated) = traces::parse_wal_head(data) {
-                let detail = Some(String::from("the head of a segment of etcd's write-ahead log"));
-                findings.add(Finding { kind: FindingKind::EtcdWal, offset: position, validated, uuid: None, detail });
-            }
+            findings.extend(traces::bolt_meta(data, position));
+            findings.extend(traces::wal_head(data, position));
             findings.extend(luks_header(data, position));
         }
         findings.extend(btrfs_superblock(block, offset));
@@ -177,17 +172,6 @@ fn gpt_header(data: &[u8], position: u64) -> Option<Finding> {
         validated: header.validated,
         uuid: Some(header.disk.to_string()),
         detail: Some(format!("room for {} partitions", header.entries)),
-    })
-}
-
-fn bolt_meta(data: &[u8], position: u64) -> Option<Finding> {
-    let meta = traces::parse_bolt_meta(data)?;
-    Some(Finding {
-        kind: FindingKind::BoltMeta,
-        offset: position,
-        validated: meta.validated,
-        uuid: None,
-        detail: Some(format!("meta page of a bolt file, pages of {} bytes, transaction {}", meta.page_size, meta.txid)),
     })
 }
 
