@@ -11,5 +11,5 @@ mod incidents_a;
 mod incidents_b;
 mod incidents_c;
 mod incidents_d;
-mod record;
 mod probe;
+mod record;
