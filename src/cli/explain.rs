@@ -274,7 +274,7 @@ fn draw_meaning(screen: &mut Screen, it: &Explanation) {
     if !it.check.is_empty() {
         section(screen, "Look at");
         for text in &it.check {
-            screen.verbatim(2, text);
+            screen.hanging("  -", 4, text);
         }
     }
 }
@@ -347,7 +347,7 @@ fn print_page(context: &Context, code: &str) -> Result<Exit, Failure> {
         }
         section(screen, "Look at");
         for text in &document.check {
-            screen.verbatim(2, text);
+            screen.hanging("  -", 4, text);
         }
         section(screen, "Choose (safest first)");
         for (number, choice) in (1_u32..).zip(&document.choices) {

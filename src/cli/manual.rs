@@ -172,6 +172,11 @@ pub fn page(code: ReasonCode) -> &'static Page {
     }
 }
 
+/// Is `adopt` an answer to a hold for this reason? Where it is none, its page does not name it.
+pub fn adopt_answers(code: ReasonCode) -> bool {
+    page(code).choices.iter().any(|c| c.command.contains("volhold adopt") || c.effect.contains("volhold adopt"))
+}
+
 /// Choices that many pages share, word for word.
 const COPY: Choice = Choice {
     command: "{copy}",
@@ -197,6 +202,14 @@ const REJOIN: Choice = Choice {
     command: "volhold adopt {name} --replacement",
     effect: "This member starts empty and rejoins. First, on a healthy peer: etcdctl member remove {member}, then member \
              add. Only while a majority of the other members is healthy.",
+    safe: false,
+};
+/// For a dir that is damaged or too old: it has to go out of the way first, and what is out of the way is kept.
+const ASIDE: Choice = Choice {
+    command: "volhold release {name} --for 1h",
+    effect: "To rejoin empty: while it is let go, mount {device} elsewhere, rename the data dir (never delete it), unmount; \
+             then volhold adopt {name} --replacement. On a healthy peer first: etcdctl member remove {member}, then member \
+             add.",
     safe: false,
 };
 const NEW_CLUSTER: Choice = Choice {

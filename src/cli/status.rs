@@ -180,8 +180,12 @@ fn draw_guard(screen: &mut Screen, guard: &GuardStatus, width: usize, now: Time)
     if let Some(dir) = &guard.data_dir {
         field(screen, "data", &data_line(dir));
     }
-    for reason in &guard.reasons {
-        field(screen, "reason", &reason_line(reason));
+    if let Some((first, more)) = guard.reasons.split_first() {
+        field(screen, "reason", &reason_line(first));
+        if !more.is_empty() {
+            let codes: Vec<&str> = more.iter().map(|r| r.code.as_str()).collect();
+            field(screen, "", &format!("and {} more: {}", more.len(), codes.join(", ")));
+        }
     }
     for warning in &guard.warnings {
         field(screen, "warning", &reason_line(warning));
@@ -196,7 +200,7 @@ fn field(screen: &mut Screen, name: &str, text: &str) {
     screen.hanging(&format!("    {name}"), 13, text);
 }
 
-fn state_word(state: StateName) -> &'static str {
+pub fn state_word(state: StateName) -> &'static str {
     match state {
         StateName::Discovering => "discovering",
         StateName::Attaching => "attaching",

@@ -5,7 +5,7 @@
 use super::exit::Exit;
 use super::explain;
 use super::output::{Context, Failure, diagnose};
-use super::status::{gate_failure, gate_word, reason_line};
+use super::status::{gate_failure, gate_word, reason_line, state_word};
 use super::text::clean;
 use crate::gate::WaitOutcome;
 use crate::model::{GuardName, GuardStatus, Reason};
@@ -43,7 +43,7 @@ pub fn tell_held(name: &GuardName, reasons: &[Reason]) {
 }
 
 fn tell(status: &GuardStatus) {
-    let mut text = format!("volhold: {}: {}", status.name, gate_word(status));
+    let mut text = format!("volhold: {}: {} ({})", status.name, gate_word(status), state_word(status.state));
     if let Some(reason) = status.reasons.first() {
         text.push_str(&format!(", {}", clean(&reason_line(reason))));
     } else if let Some(progress) = &status.progress {

@@ -3,6 +3,7 @@
 use super::{FactToBe, Plan, Step, Subject, plan_and_record};
 use crate::cli::args::AdoptArgs;
 use crate::cli::exit::Exit;
+use crate::cli::manual::{adopt_answers, page};
 use crate::cli::output::{Context, Failure};
 use crate::cli::status::{data_line, reason_line};
 use crate::model::{Adoption, DataDirReport};
@@ -60,6 +61,14 @@ fn plan(subject: &Subject<'_>, what: Adoption) -> Result<(Plan, Vec<String>), Fa
     }
     let reasons = subject.status.as_ref().map(|s| s.reasons.as_slice());
     let reasons = reasons.or_else(|| subject.decision.as_ref().map(|d| d.reasons.as_slice())).unwrap_or_default();
+    if let Some(first) = reasons.first()
+        && !reasons.iter().any(|r| adopt_answers(r.code))
+    {
+        // An answer that does not fit now would still stand when it fits something else.
+        let cause = page(first.code).cause;
+        return Err(Failure::new(Exit::Refused, format!("adopt is no answer to this, nothing was recorded: {cause}"))
+            .advise(format!("what is: volhold explain {name}")));
+    }
     facts.extend(reasons.iter().map(|r| ("held because", reason_line(r))));
 
     steps.push(Step::new("record", true, format!("record {}, for {volume}, in this node's ledger", words(what))));

@@ -86,7 +86,7 @@ pub fn lines(evidence: &DecisionEvidence) -> Vec<EvidenceLine> {
     }
     if let Some(format) = format {
         if reading.is_none() {
-            lines.push(blkid_line(&format.libblkid));
+            lines.push(blkid_line(&format.libblkid, &format.content));
             lines.extend(content_lines(&format.content));
         }
         lines.push(claim_line(&format.claim));
@@ -144,7 +144,7 @@ pub fn reading_lines(reading: &DeviceReading) -> Vec<EvidenceLine> {
         lines.push(filesystem_line(facts));
     }
     lines.extend(content_lines(content));
-    lines.push(blkid_line(libblkid));
+    lines.push(blkid_line(libblkid, content));
     lines
 }
 
@@ -168,11 +168,13 @@ fn filesystem_line(facts: &FilesystemFacts) -> EvidenceLine {
     EvidenceLine::new("superblock", mark, says.join(", "))
 }
 
-fn blkid_line(answer: &Observed<BlkidAnswer>) -> EvidenceLine {
+fn blkid_line(answer: &Observed<BlkidAnswer>, content: &Observed<Content>) -> EvidenceLine {
+    let blank = content.seen().is_some_and(|c| c.class == ContentClass::Zero && c.complete && c.findings.is_empty());
     match answer {
         Observed::Unknown(why) => unknown("libblkid", why),
         Observed::Seen(answer) if answer.says_nothing() => {
-            let says = "nothing  <- a tool that asks only blkid or wipefs would run mkfs now";
+            let says =
+                if blank { "nothing" } else { "nothing  <- a tool that asks only blkid or wipefs would run mkfs now" };
             EvidenceLine::new("libblkid", Mark::Fine, says)
         }
         Observed::Seen(answer) => {
@@ -390,7 +392,9 @@ pub fn dir_lines(reading: &VolumeReading) -> Vec<EvidenceLine> {
     {
         let there = if chosen.exists { "holds no etcd data" } else { "is not there" };
         let says = format!("{} {there}  <- selected by {}", chosen.path, selected_words(chosen.by));
-        lines.push(EvidenceLine::new("data dir", Mark::Bad, says));
+        // On a new volume there is none yet; beside others it is the one that was meant.
+        let mark = if data_dirs.is_empty() { Mark::Fine } else { Mark::Bad };
+        lines.push(EvidenceLine::new("data dir", mark, says));
     }
     if data_dirs.is_empty() {
         let says = if root_entries.is_empty() {

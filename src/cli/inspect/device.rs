@@ -156,8 +156,11 @@ fn hidden_mounts(facts: &DeviceFacts) -> Vec<DeviceUse> {
 
 fn judge(target: &Path, facts: DeviceFacts, reading: DeviceReading, around: &Surroundings) -> DeviceReport {
     let probe = report(&reading);
-    let foreign = facts.uses.iter().any(|other| !around.ours(&facts, other));
-    let objections = objections_to_reading(&reading, Some(&facts));
+    // What volhold itself does with the device is no objection to it.
+    let mut others = facts.clone();
+    others.uses.retain(|other| !around.ours(&facts, other));
+    let foreign = !others.uses.is_empty();
+    let objections = objections_to_reading(&reading, Some(&others));
     // Where somebody else has the device, what was read may be something else by now: no proof of blankness.
     let blank = if foreign && probe.blank == Blank::Proven { Blank::Unknown } else { probe.blank };
     let healthy = !foreign && facts.whole_disk && healthy(&reading);

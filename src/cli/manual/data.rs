@@ -1,6 +1,6 @@
 //! Pages about the etcd data on a mounted volume: whether it is there, whose it is, and whether etcd would keep it.
 
-use super::{ADOPT, COPY, Choice, NEW_CLUSTER, Page, REJOIN, RETRY, Severity};
+use super::{ADOPT, ASIDE, COPY, Choice, NEW_CLUSTER, Page, REJOIN, RETRY, Severity};
 
 const VERIFY: Choice = Choice {
     command: "volhold verify {dir}",
@@ -64,7 +64,7 @@ pub const WENT_BACKWARDS: Page = Page {
     check: &["volhold explain {name}     recorded and found", "Was the volume restored, rolled back or copied?"],
     choices: &[
         COPY,
-        REJOIN,
+        ASIDE,
         Choice {
             command: "volhold adopt {name} --restored",
             effect: "If going back was the purpose and every member is restored from the same moment.",
@@ -118,7 +118,7 @@ pub const WAL_BEHIND_BACKEND: Page = Page {
             this behind, not even after a power cut.",
     without: "etcd starts, looks healthy, and silently drops each new write until its index has caught up.",
     check: &["volhold explain {name}     both indexes", "ls -la {publish}     when were the files last written?"],
-    choices: &[COPY, VERIFY, REJOIN, RESTORE],
+    choices: &[COPY, VERIFY, ASIDE, RESTORE],
 };
 
 pub const BACKEND_DAMAGED: Page = Page {
@@ -128,7 +128,7 @@ pub const BACKEND_DAMAGED: Page = Page {
     means: "Pages were lost or overwritten. etcd may crash on it at once, or only when it reads that page.",
     without: "etcd panics in a loop, or serves wrong data until somebody compares hashes.",
     check: &["volhold explain {name}     where in the file", "dmesg | grep -i -e 'I/O error' -e ext4"],
-    choices: &[COPY, VERIFY, REJOIN, RESTORE],
+    choices: &[COPY, VERIFY, ASIDE, RESTORE],
 };
 
 pub const WAL_DAMAGED: Page = Page {
@@ -139,7 +139,7 @@ pub const WAL_DAMAGED: Page = Page {
     without: "etcd stops with a checksum error. The usual advice found by a search, to delete the log, loses acknowledged \
               writes.",
     check: &["volhold explain {name}     segment and offset", "dmesg | grep -i 'I/O error'"],
-    choices: &[COPY, VERIFY, REJOIN],
+    choices: &[COPY, VERIFY, ASIDE],
 };
 
 pub const SNAPSHOT_DAMAGED: Page = Page {
@@ -149,7 +149,7 @@ pub const SNAPSHOT_DAMAGED: Page = Page {
     means: "The start of the log's story is missing: what follows cannot be applied to anything.",
     without: "etcd ends with \"snapshot not found\", or falls back to an older snapshot and stops later.",
     check: &["ls -la {dir}/member/snap", "volhold explain {name}"],
-    choices: &[VERIFY, COPY, REJOIN, RESTORE],
+    choices: &[VERIFY, COPY, ASIDE, RESTORE],
 };
 
 pub const VERSION_SKIP: Page = Page {

@@ -210,14 +210,14 @@ pub const RESTORED_VOLUME: Page = Page {
     choices: &[
         COPY,
         Choice {
-            command: "volhold adopt {name} --restored",
-            effect: "Uses the copy and pins it. Only if all members are restored from the same moment, or this is the only one.",
-            safe: false,
+            command: "volhold config check",
+            effect: "If the peers are healthy: make a new, blank volume, name it as `device` of this guard, and let the member \
+                     rejoin on that. On a peer first: etcdctl member remove {member}, then member add.",
+            safe: true,
         },
         Choice {
-            command: "volhold adopt {name} --replacement",
-            effect: "If the peers are healthy: let this member start empty and rejoin. On a peer first: etcdctl member \
-                     remove {member}, then member add.",
+            command: "volhold adopt {name} --restored",
+            effect: "Uses the copy and pins it. Only if all members are restored from the same moment, or this is the only one.",
             safe: false,
         },
     ],
