@@ -3,6 +3,7 @@
 
 mod act;
 mod architecture;
+mod cli;
 mod common;
 mod device;
 mod gate;
