@@ -184,7 +184,7 @@ fn read_meta_at(from: &dyn ReadAt, offset: u64) -> Result<Result<Meta, MetaDefec
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
 pub(super) mod tests {
     use super::*;
 

@@ -74,6 +74,11 @@ impl EtcdError {
         }
     }
 
+    /// Something on the way to it is no directory.
+    pub(super) fn is_not_a_directory(&self) -> bool {
+        matches!(self, EtcdError::Open { source, .. } if source.kind() == io::ErrorKind::NotADirectory)
+    }
+
     /// For a hold: what was found, where, what was expected.
     pub fn reason(&self) -> Reason {
         let code = match self {

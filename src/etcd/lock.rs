@@ -32,6 +32,8 @@ pub fn running_on(root: BorrowedFd<'_>, reading: &VolumeReading) -> Observed<Opt
     for report in &reading.data_dirs {
         let holder = match open_dir_str(root, &report.path) {
             Ok(dir) => lock_holder(dir.as_fd()),
+            // Moved away meanwhile, or of a name that is only shown escaped: what the reading saw is the best there is.
+            Err(error) if error.is_absent() => Observed::Seen(report.locked_by),
             Err(error) => Observed::Unknown(Why::Unreadable { detail: error.chain() }),
         };
         match holder {
@@ -55,7 +57,8 @@ fn locked_files(dir: BorrowedFd<'_>) -> Result<BTreeSet<LockId>, EtcdError> {
             Err(EtcdError::Kind { .. }) => {}
             Err(error) => return Err(error),
         },
-        Err(error) if error.is_absent() => {}
+        // Where `member` is no directory, no file of a member can be open.
+        Err(error) if error.is_absent() || error.is_not_a_directory() => {}
         Err(error) => return Err(error),
     }
     match open_dir_str(dir, WAL_DIR) {
@@ -71,7 +74,7 @@ fn locked_files(dir: BorrowedFd<'_>) -> Result<BTreeSet<LockId>, EtcdError> {
                 }
             }
         }
-        Err(error) if error.is_absent() => {}
+        Err(error) if error.is_absent() || error.is_not_a_directory() => {}
         Err(error) => return Err(error),
     }
     Ok(files)
@@ -167,7 +170,7 @@ fn owner_by_fdinfo(files: &BTreeSet<LockId>) -> Option<u32> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
 mod tests {
     use super::*;
     use std::os::fd::AsFd;

@@ -59,7 +59,7 @@ fn is_file_name(token: &str) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
 mod tests {
     use super::*;
     use crate::etcd::proto::{ManagerCluster, ManagerNode};

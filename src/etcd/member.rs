@@ -26,6 +26,10 @@ pub(super) const DB: &str = "member/snap/db";
 pub(super) const MAX_NAMES: usize = 20_000;
 /// Snapshot files tried until one is good.
 const MAX_SNAPS: usize = 64;
+/// Good ones that are looked at; etcd keeps five (`--max-snapshots`).
+const KEPT_SNAPS: usize = 6;
+/// No further snapshot is read once the good ones had so many bytes.
+const SNAP_BYTES: u64 = 32 << 20;
 
 /// What a look may cost.
 #[derive(Debug, Clone, Copy)]
@@ -273,6 +277,7 @@ fn read_snaps(dirs: &Dirs, look: &mut Look) -> Snaps {
         }
     }
     snaps.files = names.len();
+    let mut read = 0_u64;
     // etcd tries them by name, newest first (term before index).
     for (name, path) in names.iter().rev().take(MAX_SNAPS) {
         let file = match open_file(dir.as_fd(), name, path) {
@@ -293,10 +298,13 @@ fn read_snaps(dirs: &Dirs, look: &mut Look) -> Snaps {
                     look.defects.push(Code::SnapshotBad.at(path, None, format!("its v2 store: {error}")));
                 }
                 snaps.usable.push((reading.index, reading.term));
-                if snaps.good.is_some() {
+                snaps.good.get_or_insert(reading);
+                read = read.saturating_add(size_of_file(&file));
+                // An older one matters only where the log does not mention the newer: one or two deep, and never for stores
+                // of an etcd 2 so large that reading them takes long.
+                if snaps.usable.len() >= KEPT_SNAPS || read > SNAP_BYTES {
                     break;
                 }
-                snaps.good = Some(reading);
             }
             Err(SnapError::Read(source)) => look.unreadable(path, &EtcdError::Read { path: path.clone(), source }),
             Err(error) => {
@@ -306,6 +314,10 @@ fn read_snaps(dirs: &Dirs, look: &mut Look) -> Snaps {
         }
     }
     snaps
+}
+
+fn size_of_file(file: &File) -> u64 {
+    super::read_at::ReadAt::size(file).unwrap_or(u64::MAX)
 }
 
 /// What the names in `member/wal` say.

@@ -8,8 +8,10 @@ use super::defects::Code;
 use super::find::VolumeHints;
 use super::lock::lock_holder;
 use super::member::{self, Look, LookBudget};
+use super::schema::BackendReading;
+use super::wal::WalReading;
 use crate::model::{
-    BackendFacts, ClusterId, DataDirReport, DirRole, EtcdGeneration, Fingerprint, MemberId, Observed, Place,
+    BackendFacts, ClusterId, DataDirReport, DirRole, EtcdGeneration, Fingerprint, Member, MemberId, Observed, Place,
     RaftProgress, Severity, Time, Unapplied, V2Facts,
 };
 use std::os::fd::BorrowedFd;
@@ -104,7 +106,7 @@ fn fingerprint(dir: BorrowedFd<'_>, look: Look, hints: &VolumeHints) -> Fingerpr
             snapshot_index: wal.snapshot_index(),
         },
         consistent_index,
-        unapplied: unapplied(&wal, consistent_index),
+        unapplied: applied(backend.as_ref()).and_then(|applied| unapplied(&wal, applied)),
         place: place(dir, hints),
         ..Fingerprint::default()
     };
@@ -119,7 +121,11 @@ fn fingerprint(dir: BorrowedFd<'_>, look: Look, hints: &VolumeHints) -> Fingerpr
         print.v2 = Some(V2Facts { keys: None });
     }
     if let Some(backend) = backend {
-        if !backend.members.is_empty() {
+        // `snapshot restore` up to 3.4 leaves the members of the cluster that the snapshot was made in; there the v2 store is
+        // right. Everywhere else the backend is newer than the newest snapshot's store.
+        let knows_own = |members: &[Member]| members.iter().any(|member| Some(member.id) == print.member_id);
+        let stale = !knows_own(&backend.members) && knows_own(&print.members);
+        if !backend.members.is_empty() && !stale {
             print.members = backend.members;
             print.removed_members = backend.removed;
         }
@@ -147,9 +153,16 @@ fn fingerprint(dir: BorrowedFd<'_>, look: Look, hints: &VolumeHints) -> Fingerpr
     print
 }
 
-fn unapplied(wal: &super::wal::WalReading, consistent_index: Option<u64>) -> Option<Unapplied> {
-    let applied = consistent_index?;
-    let last = wal.last_entry.map(|(index, _)| index)?.max(applied);
+/// Index of the last entry that the backend has. Before etcd's first batch is committed the bucket has no such number: then
+/// it has none.
+fn applied(backend: Option<&BackendReading>) -> Option<u64> {
+    let backend = backend?;
+    // The compact revision is known exactly where the whole bucket `meta` was read.
+    backend.consistent_index.or(backend.compact_revision.map(|_| 0))
+}
+
+fn unapplied(wal: &WalReading, applied: u64) -> Option<Unapplied> {
+    let last = wal.last_entry_index()?.max(applied);
     Some(Unapplied { entries: last.saturating_sub(applied), first: applied.saturating_add(1), last })
 }
 

@@ -152,7 +152,7 @@ fn fields(from: &dyn ReadAt, begin: u64, end: u64) -> Result<Vec<Field>, SnapErr
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
 mod tests {
     use super::*;
 

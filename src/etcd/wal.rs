@@ -23,6 +23,8 @@ use std::collections::VecDeque;
 /// Snapshot records remembered; etcd makes one every 10,000 entries or more, and keeps few files.
 const MAX_SNAPSHOTS: usize = 10_000;
 const MAX_JUMPS: usize = 16;
+/// Bytes of log read beyond the budget to see what the backend has not applied.
+const MAX_FORCED: u64 = 512 << 20;
 
 /// One file of the log.
 pub struct Segment {
@@ -62,7 +64,11 @@ pub struct WalReading {
     pub cluster_id: Option<u64>,
     /// Index of the first entry that the log can still hold.
     pub first_index: Option<u64>,
+    /// Index and term of the last entry that was read.
     pub last_entry: Option<(u64, u64)>,
+    /// Index of the last entry before the part that was read, as the first file's name says. A file that was just begun has
+    /// no entry yet.
+    pub base: u64,
     pub hard_state: Option<HardState>,
     /// (index, term) of snapshot records, oldest first.
     pub snapshots: VecDeque<(u64, u64)>,
@@ -81,7 +87,12 @@ impl WalReading {
     /// The larger of the last entry's index and the newest snapshot record's.
     pub fn last_index(&self) -> Option<u64> {
         let snapshot = self.snapshots.iter().map(|(index, _)| *index).max().filter(|index| *index > 0);
-        self.last_entry.map(|(index, _)| index).max(snapshot)
+        self.last_entry_index().max(snapshot)
+    }
+
+    /// Index of the last entry.
+    pub fn last_entry_index(&self) -> Option<u64> {
+        self.last_entry.map(|(index, _)| index).or(Some(self.base).filter(|base| *base > 0))
     }
 
     /// Highest term seen anywhere.
@@ -98,9 +109,10 @@ impl WalReading {
     }
 
     /// etcd would use a snapshot of this index and term: the log mentions it, and it is committed
-    /// (`wal.ValidSnapshotEntries`, 3.4.8).
+    /// (`wal.ValidSnapshotEntries`, 3.4.8). What the part that was not read says is taken on trust.
     pub fn confirms(&self, index: u64, term: u64) -> bool {
-        self.snapshots.contains(&(index, term)) && self.hard_state.is_none_or(|state| index <= state.commit)
+        let told = self.snapshots.contains(&(index, term)) || index <= self.base;
+        told && self.hard_state.is_none_or(|state| index <= state.commit)
     }
 }
 
@@ -145,6 +157,7 @@ pub fn read_wal(segments: &[Segment], question: WalQuestion) -> Result<WalReadin
         }
         if n == full {
             chain.expected = segment.index.max(1);
+            chain.reading.base = segment.index.saturating_sub(1);
             // A reader that begins in the middle takes over what the file carries.
             chain.crc = 0;
         }
@@ -162,11 +175,18 @@ pub fn read_wal(segments: &[Segment], question: WalQuestion) -> Result<WalReadin
 /// Number of the first file to be read in full.
 fn whole_from(segments: &[Segment], question: WalQuestion) -> Result<usize, (String, ReadError)> {
     let mut left = question.budget;
+    let mut forced = MAX_FORCED;
     let mut from = segments.len().saturating_sub(1);
     for (n, segment) in segments.iter().enumerate().rev().skip(1) {
         let size = segment_size(segment).map_err(|error| (segment.path.clone(), error))?;
-        if size > left {
+        // What the backend has not applied must be seen, whatever it costs, within reason.
+        let after = segments.get(from).map_or(0, |segment| segment.index);
+        let needed = question.v3_after > 0 && after > question.v3_after.saturating_add(1) && forced > size;
+        if size > left && !needed {
             break;
+        }
+        if size > left {
+            forced = forced.saturating_sub(size);
         }
         left = left.saturating_sub(size);
         from = n;

@@ -137,8 +137,11 @@ fn same_cluster(look: &mut Look, facts: &Facts<'_>) {
         backend.members.iter().any(|member| member.id.0 == id) || backend.removed.iter().any(|removed| removed.0 == id)
     };
     let in_snap = |id: u64| snap.voters.contains(&id) || snap.learners.contains(&id);
+    // A snapshot of term 1 is what `snapshot restore` makes (a cluster's first election ends in term 2); up to 3.4 it leaves
+    // the source's members in the backend.
+    let restored = snap.term <= 1;
     let mut voters = snap.voters.iter().chain(&snap.learners).peekable();
-    let defect = if voters.peek().is_some() && !voters.any(|id| in_backend(*id)) {
+    let defect = if !restored && voters.peek().is_some() && !voters.any(|id| in_backend(*id)) {
         let message = "no member that the newest snapshot names is known to the backend: it is another cluster's";
         Code::BackendOfOtherCluster.at(DB, None, message)
     } else if let Some(own) = look.wal.as_ref().and_then(|wal| wal.node_id)

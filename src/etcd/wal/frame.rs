@@ -184,7 +184,7 @@ pub fn looks_like_segment(bytes: &[u8]) -> Option<SegmentHead> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
 pub(in crate::etcd) mod tests {
     use super::*;
 

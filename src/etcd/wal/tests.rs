@@ -107,6 +107,25 @@ fn a_missing_middle_file_is_a_gap_and_its_checksum_does_not_fit() {
 }
 
 #[test]
+fn a_file_that_was_just_begun_ends_where_its_name_says() {
+    let mut writer = three_files();
+    writer.cut(3, 8);
+    let reading = writer.read_with(WalQuestion::default());
+    assert_eq!((reading.last_index(), reading.last_entry), (Some(7), None));
+    assert_eq!(codes(&reading), [] as [&str; 0]);
+    assert_eq!(writer.read().last_index(), Some(7));
+}
+
+#[test]
+fn entries_that_the_backend_lacks_are_read_beyond_the_budget() {
+    let writer = three_files();
+    let reading = writer.read_with(WalQuestion { v3_after: 4, v2_after: 0, budget: 0 });
+    assert_eq!(reading.base, 3, "the file with entry 5 is read too");
+    let reading = writer.read_with(WalQuestion { v3_after: 6, v2_after: 0, budget: 0 });
+    assert_eq!(reading.base, 6);
+}
+
+#[test]
 fn entries_that_are_written_again_take_the_place_of_later_ones() {
     let mut writer = Writer::new(true);
     for (index, term) in [(1, 1), (2, 1), (3, 1), (2, 5)] {
