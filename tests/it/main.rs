@@ -6,6 +6,7 @@ mod architecture;
 mod cli;
 mod common;
 mod device;
+mod etcd;
 mod gate;
 mod gate_flow;
 mod incidents_a;
