@@ -148,23 +148,24 @@ impl Bell {
         Ok(())
     }
 
-    /// Waits for a ring, at most this long, and swallows all that has rung.
-    fn ring(&self, patience: Duration) -> Result<(), GateError> {
+    /// Waits for a ring, at most this long, and swallows all that has rung. `false`: nothing did.
+    fn ring(&self, patience: Duration) -> Result<bool, GateError> {
         let failed = |errno: Errno| GateError::Watch { path: "inotify".into(), source: errno.into() };
         let timeout = Timespec {
             tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: patience.subsec_nanos().into(),
         };
-        match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
+        let rang = match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(ready) => ready > 0,
+            Err(Errno::INTR) => false,
             Err(errno) => return Err(failed(errno)),
-        }
+        };
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.fd, &mut buffer);
         loop {
             match events.next() {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::AGAIN) => return Ok(rang),
                 Err(errno) => return Err(failed(errno)),
             }
         }

@@ -148,7 +148,7 @@ fn a_request_is_taken_once() {
 }
 
 #[test]
-fn nothing_is_written_through_a_link() {
+fn nothing_is_written_or_read_through_a_link() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run");
     let elsewhere = dir.path().join("elsewhere");
@@ -156,5 +156,10 @@ fn nothing_is_written_through_a_link() {
     std::fs::create_dir(&run).unwrap();
     std::os::unix::fs::symlink(&elsewhere, run.join("open")).unwrap();
     assert!(open_gate(&run, &name(), &published()).is_err());
+    std::fs::create_dir(run.join("published")).unwrap();
+    std::fs::write(elsewhere.join("facts"), serde_json::to_vec(&published()).unwrap()).unwrap();
+    std::os::unix::fs::symlink(elsewhere.join("facts"), published_path(&run, &name())).unwrap();
+    assert!(matches!(read_published(&run, &name()), Err(GateError::Read { .. })), "nor read");
+    std::fs::remove_file(elsewhere.join("facts")).unwrap();
     assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
 }

@@ -90,7 +90,7 @@ fn a_claim_is_stored_as_the_same_open_file_under_the_guards_name() {
 }
 
 #[test]
-fn a_descriptor_that_is_taken_over_leaves_no_second_one_and_is_closed_on_exec() {
+fn a_descriptor_that_is_taken_over_is_closed_on_exec_and_a_wrong_number_is_an_error() {
     let file = tempfile::tempfile().unwrap();
     let number = std::os::fd::IntoRawFd::into_raw_fd(file);
     let taken = take_descriptor(number).unwrap();

@@ -102,22 +102,24 @@ fn without_an_agent_there_is_nothing_to_say_but_that_time_is_over() {
 }
 
 #[test]
-fn a_wait_that_began_before_the_run_dir_was_there_sees_the_gate_open() {
+fn each_step_from_a_missing_run_dir_to_the_ready_file_rings() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/volhold");
-    let before = Instant::now();
-    let outcome = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| patiently(&run));
-        // Each step alone must ring: the parent, the run dir, the file.
-        std::fs::create_dir(dir.path().join("run")).unwrap();
-        std::thread::yield_now();
-        std::fs::create_dir(&run).unwrap();
-        std::thread::yield_now();
-        open(&run);
-        waiting.join().unwrap().unwrap()
-    });
-    assert_eq!(outcome, WaitOutcome::Open);
-    assert!(before.elapsed() < LOOK_EVERY, "it was the clock that found it, not the bell");
+    let bell = Bell::new(&run).unwrap();
+    let steps: [&dyn Fn(); 5] = [
+        &|| std::fs::create_dir(dir.path().join("run")).unwrap(),
+        &|| std::fs::create_dir(&run).unwrap(),
+        &|| std::fs::create_dir(run.join("open")).unwrap(),
+        &|| say(&run, Gate::Waiting, &[]),
+        &|| open(&run),
+    ];
+    for (at, step) in steps.iter().enumerate() {
+        bell.arm(&run).unwrap();
+        step();
+        assert!(bell.ring(Duration::from_secs(10)).unwrap(), "step {at} did not ring");
+    }
+    bell.arm(&run).unwrap();
+    assert!(!bell.ring(Duration::ZERO).unwrap(), "what rang is swallowed");
 }
 
 #[test]

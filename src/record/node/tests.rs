@@ -136,25 +136,27 @@ fn a_link_in_the_ledgers_place_is_not_followed() {
 fn two_writers_make_one_chain() {
     let state = tempfile::tempdir().unwrap();
     let dir = state.path().to_owned();
+    let start = std::sync::Barrier::new(4);
     std::thread::scope(|scope| {
         for writer in 0..4_u64 {
-            let dir = dir.clone();
+            let (dir, start) = (dir.clone(), &start);
             scope.spawn(move || {
                 let ledger = at(&dir);
-                for n in 0..10 {
+                start.wait();
+                for n in 0..50 {
                     ledger.append(&entry(n, mark(writer, n as u64))).unwrap();
                 }
             });
         }
     });
     let reading = at(&dir).read().unwrap();
-    assert_eq!(reading.own.len(), 40);
+    assert_eq!(reading.own.len(), 200);
     for writer in 0..4_u64 {
         let theirs: Vec<Fact> = facts(&reading)
             .into_iter()
             .filter(|fact| matches!(fact, Fact::HoldsData { mark } if mark.cluster_id.unwrap().0 == writer))
             .collect();
-        assert_eq!(theirs, (0..10).map(|n| mark(writer, n)).collect::<Vec<_>>());
+        assert_eq!(theirs, (0..50).map(|n| mark(writer, n)).collect::<Vec<_>>());
     }
 }
 

@@ -114,7 +114,14 @@ async fn our_own_ledger_and_what_etcd_touches_are_no_news() {
     fs::create_dir(root.path().join(".volhold")).unwrap();
     fs::write(root.path().join(".touch"), "").unwrap();
     fs::create_dir(root.path().join("member")).unwrap();
-    assert_eq!(next(&mut hints).await, WatchHint::Member(Appeared));
+    until(&mut hints, WatchHint::Member(Appeared)).await;
+    fs::create_dir(root.path().join("member/wal")).unwrap();
+    loop {
+        match next(&mut hints).await {
+            WatchHint::Wal(Appeared) => break,
+            hint => assert!(!matches!(hint, WatchHint::Beside(_)), "{hint:?}"),
+        }
+    }
 }
 
 #[tokio::test]
