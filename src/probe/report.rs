@@ -119,3 +119,101 @@ pub fn report(reading: &DeviceReading) -> DeviceReport {
         },
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::model::{BlkidAnswer, BlkidName, FindingKind, Why};
+
+    fn blank_reading() -> DeviceReading {
+        DeviceReading { libblkid: Observed::Seen(answer(1, 1)), content: Observed::Seen(zero()), filesystem: None }
+    }
+
+    fn answer(safeprobe: i32, probe_loop: i32) -> BlkidAnswer {
+        BlkidAnswer { safeprobe, probe_loop, named: Vec::new(), version: String::from("2.38.1") }
+    }
+
+    fn zero() -> Content {
+        Content {
+            class: ContentClass::Zero,
+            complete: true,
+            bytes_read: 8192,
+            read_errors: 0,
+            first_other: None,
+            findings: Vec::new(),
+            telling_digest: String::new(),
+            size_before: 8192,
+            size_after: 8192,
+        }
+    }
+
+    fn with_content(content: Content) -> Blank {
+        blank(&DeviceReading { content: Observed::Seen(content), ..blank_reading() })
+    }
+
+    #[test]
+    fn all_zero_and_nothing_said_against_it_is_proven() {
+        assert_eq!(blank(&blank_reading()), Blank::Proven);
+    }
+
+    #[test]
+    fn only_exactly_nothing_from_both_ways_of_asking_libblkid_proves() {
+        for (safeprobe, probe_loop) in [(-5, 1), (-2, 1), (-1, 1), (1, -5), (0, 1), (1, i32::MIN), (2, 1)] {
+            let libblkid = Observed::Seen(answer(safeprobe, probe_loop));
+            assert_ne!(
+                blank(&DeviceReading { libblkid, ..blank_reading() }),
+                Blank::Proven,
+                "{safeprobe} {probe_loop}"
+            );
+        }
+        let libblkid = Observed::Unknown(Why::TimedOut { detail: String::from("silence") });
+        assert_eq!(blank(&DeviceReading { libblkid, ..blank_reading() }), Blank::Unknown);
+        let mut named = answer(1, 1);
+        named.named.push(BlkidName {
+            kind: String::from("crypto_LUKS"),
+            usage: None,
+            uuid: None,
+            label: None,
+            offset: None,
+            bad_checksum: false,
+        });
+        assert_eq!(blank(&DeviceReading { libblkid: Observed::Seen(named), ..blank_reading() }), Blank::No);
+    }
+
+    #[test]
+    fn whatever_was_not_read_is_not_proven() {
+        assert_eq!(with_content(Content { complete: false, ..zero() }), Blank::Unknown);
+        assert_eq!(with_content(Content { read_errors: 1, ..zero() }), Blank::Unknown);
+        assert_eq!(with_content(Content { bytes_read: 8191, ..zero() }), Blank::Unknown);
+        assert_eq!(with_content(Content { size_after: 4096, ..zero() }), Blank::Unknown);
+        assert_eq!(with_content(Content { size_before: 0, size_after: 0, bytes_read: 0, ..zero() }), Blank::Unknown);
+        let content = Observed::Unknown(Why::Unreadable { detail: String::from("EIO") });
+        assert_eq!(blank(&DeviceReading { content, ..blank_reading() }), Blank::Unknown);
+    }
+
+    #[test]
+    fn noise_is_unknown_and_what_validates_in_it_is_not_blank() {
+        let noise = Content { class: ContentClass::Uniform, ..zero() };
+        assert_eq!(with_content(noise.clone()), Blank::Unknown);
+        let finding =
+            |validated| Finding { kind: FindingKind::BoltMeta, offset: 0, validated, uuid: None, detail: None };
+        let by_magic = Content { findings: vec![finding(Validated::Magic)], ..noise.clone() };
+        assert_eq!(with_content(by_magic), Blank::Unknown);
+        for validated in [Validated::Structure, Validated::Checksum] {
+            let content = Content { findings: vec![finding(validated)], ..noise.clone() };
+            assert_eq!(with_content(content), Blank::No);
+        }
+        assert_eq!(with_content(Content { class: ContentClass::Other, ..zero() }), Blank::No);
+    }
+
+    #[test]
+    fn the_report_says_in_words_what_libblkid_could_not_do() {
+        let libblkid = Observed::Seen(answer(-5, -5));
+        let report = report(&DeviceReading { libblkid, ..blank_reading() });
+        assert_eq!(report.libblkid.result, "failed or ambivalent (codes -5 and -5)");
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!((json.get("blank"), json.get("content")), (Some(&"unknown".into()), Some(&"zero".into())));
+        assert_eq!(super::report(&blank_reading()).libblkid.result, "nothing");
+    }
+}

@@ -277,6 +277,24 @@ fn bolt_pages_and_wal_heads_without_a_filesystem_are_named() {
 }
 
 #[test]
+fn what_lies_behind_the_first_other_block_gets_its_name_too() {
+    let tmp = Tmp::new();
+    let path = image(&tmp, "bs26-bbolt-meta1-only");
+    write_at(&path, 5 * MIB, b"a line of text that has no name of its own");
+    let reading = look(&path);
+    assert_eq!(content(&reading).first_other, Some(5 * MIB));
+    assert_eq!(found(&reading, FindingKind::BoltMeta).offset, 20 * MIB + 4096);
+
+    // But not endlessly far: the verdict has been reached.
+    let path = sparse(&tmp.join("large"), 1 << 30);
+    write_at(&path, 5 * MIB, b"text");
+    write_at(&path, 900 * MIB, &read_at(&tmp.join("bs26-bbolt-meta1-only"), 20 * MIB, 16384));
+    let reading = look(&path);
+    assert!(!content(&reading).complete && content(&reading).bytes_read < 100 * MIB, "{:?}", content(&reading));
+    assert_eq!(content(&reading).findings, []);
+}
+
+#[test]
 fn one_byte_anywhere_is_seen_and_placed() {
     let tmp = Tmp::new();
     for (name, byte) in [
@@ -513,6 +531,39 @@ fn a_file_that_shrinks_while_it_is_read_is_not_blank() {
         }
     });
     assert_eq!(blank(&reading), Blank::Unknown, "{reading:?}");
+    assert!(reading.content.seen().is_none_or(|content| !content.complete), "{reading:?}");
+}
+
+#[test]
+fn an_image_that_cannot_be_read_past_the_cache_is_read_through_it_and_says_so() {
+    needs_root!();
+    let tmp = Tmp::new();
+    let at = tmp.join("ramfs");
+    std::fs::create_dir(&at).expect("a mountpoint");
+    // ramfs knows no O_DIRECT; the folder's removal unmounts it.
+    run("mount", &["-t", "ramfs", "none", &at.to_string_lossy()]);
+    let path = sparse(&at.join("disk"), 8 * MIB);
+    let (reading, answers) = look_and_listen(&path);
+    assert_eq!(blank(&reading), Blank::Proven, "{reading:?}");
+    let direct: Vec<bool> = answers
+        .iter()
+        .filter_map(|answer| match answer {
+            ProbeAnswer::Progress { direct, .. } => Some(*direct),
+            ProbeAnswer::Libblkid(_) | ProbeAnswer::Telling { .. } | ProbeAnswer::Content(_) => None,
+        })
+        .collect();
+    assert!(!direct.is_empty() && !direct.contains(&true), "{direct:?}");
+}
+
+#[test]
+fn a_descriptor_that_reads_past_the_cache_itself_is_examined_as_well() {
+    use std::os::unix::fs::OpenOptionsExt;
+    let tmp = Tmp::new();
+    let path = image(&tmp, "ok-ext4");
+    let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(&path).expect("opens with O_DIRECT");
+    let reading = examine(&file, &WHOLE, &mut |_| {});
+    assert_eq!(reading.libblkid.seen().map(|answer| answer.safeprobe), Some(0), "{reading:?}");
+    assert_eq!(reading, look(&path));
 }
 
 #[test]
