@@ -156,7 +156,7 @@ say "What other tools say now. Exit 2 of blkid reads as \"unformatted\": this is
 expect 2 blkid -p "$main"
 before=$(sha256sum <"$main")
 start_agent
-expect 3 volhold wait etcd-main --timeout 60s
+expect 3 volhold wait etcd-main --timeout 4s
 expect 3 volhold status
 expect 4 volhold inspect "$main"
 show volhold explain etcd-main || true
@@ -190,7 +190,7 @@ stop "$etcd" TERM; etcd=''
 umount "$dir/somebody"
 show sed -i 's/^data_dir = "data"/data_dir = "new"/' "$VOLHOLD_CONFIG"
 start_agent
-expect 3 volhold wait etcd-main --timeout 60s
+expect 3 volhold wait etcd-main --timeout 4s
 show volhold explain etcd-main || true
 say ""
 say "The other guard never noticed:"
