@@ -6,6 +6,7 @@ pub mod disk;
 pub mod errfs;
 pub mod etcd;
 pub mod fixture;
+pub mod manager;
 pub mod node;
 #[cfg(test)]
 mod selftest;

@@ -2,11 +2,11 @@
 //!
 //! Agent and test share one mount namespace; every node publishes below its own folder, so tests do not meet.
 
+use super::manager::Manager;
 use super::{Tmp, tmp};
 use notify::{RecursiveMode, Watcher};
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -111,11 +111,11 @@ pub fn codes(reasons: &Value) -> Vec<String> {
 pub struct Node {
     // Before `tmp`: the agent must be gone when the folder is cleared.
     agent: Option<Child>,
-    notify: UnixDatagram,
-    /// What the agent said to its service manager, in order.
-    pub said: Vec<String>,
+    /// What systemd is to the agent. Outlives it: it keeps its claims.
+    pub manager: Manager,
+    /// Messages that earlier agents have sent.
+    heard: usize,
     tmp: Tmp,
-    starts: u32,
     /// Runs the agent and the verbs as this user instead of root.
     uid: Option<u32>,
 }
@@ -126,8 +126,8 @@ impl Node {
         for dir in ["state", "run"] {
             std::fs::create_dir(tmp.join(dir)).expect("the node's folders");
         }
-        let notify = UnixDatagram::bind(tmp.join("notify")).expect("a notify socket");
-        Node { agent: None, notify, said: Vec::new(), tmp, starts: 0, uid: None }
+        let manager = Manager::new(&tmp.join("notify"));
+        Node { agent: None, manager, heard: 0, tmp, uid: None }
     }
 
     /// From now on agent and verbs run as an unprivileged user, who owns this node's folders.
@@ -169,29 +169,34 @@ impl Node {
         std::fs::write(self.path("config.toml"), text).expect("the configuration");
     }
 
-    fn command(&self) -> Command {
-        let binary = env!("CARGO_BIN_EXE_volhold");
-        let mut command = match self.uid {
-            None => Command::new(binary),
-            Some(uid) => {
-                // The build's folder may be closed to others: the unprivileged user gets a copy.
-                let copy = self.path("volhold");
-                if !copy.exists() {
-                    std::fs::copy(binary, &copy).expect("a copy of the program");
-                }
-                let mut command = Command::new("setpriv");
-                command.args([&format!("--reuid={uid}"), &format!("--regid={uid}"), "--clear-groups"]).arg(copy);
-                command
+    /// `before` is put in front of the program, such as a shell that becomes it.
+    fn command(&self, before: &[&str]) -> Command {
+        let mut binary = PathBuf::from(env!("CARGO_BIN_EXE_volhold"));
+        let mut words: Vec<String> = before.iter().map(|&word| word.to_owned()).collect();
+        if let Some(uid) = self.uid {
+            // The build's folder may be closed to others: the unprivileged user gets a copy.
+            let copy = self.path("volhold");
+            if !copy.exists() {
+                std::fs::copy(&binary, &copy).expect("a copy of the program");
             }
-        };
-        command.env("VOLHOLD_CONFIG", self.path("config.toml")).env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
+            binary = copy;
+            words.extend(["setpriv".to_owned(), format!("--reuid={uid}"), format!("--regid={uid}")]);
+            words.push("--clear-groups".to_owned());
+        }
+        words.push(binary.to_string_lossy().into_owned());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env("VOLHOLD_CONFIG", self.path("config.toml"));
+        for variable in ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
+            command.env_remove(variable);
+        }
+        command.stdin(Stdio::null());
         command
     }
 
     /// Runs a verb to its end.
     #[track_caller]
     pub fn volhold(&self, args: &[&str]) -> Answer {
-        let output = self.command().args(args).output().expect("volhold runs");
+        let output = self.command(&[]).args(args).output().expect("volhold runs");
         Answer {
             code: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -202,7 +207,7 @@ impl Node {
     /// A `volhold wait` in the background, as a unit of etcd has it.
     #[track_caller]
     pub fn waiting(&self, guard: &str) -> Child {
-        self.command().args(["wait", guard, "--timeout", "120s"]).spawn().expect("volhold wait")
+        self.command(&[]).args(["wait", guard, "--timeout", "120s"]).spawn().expect("volhold wait")
     }
 
     /// Starts the agent and waits for its READY=1.
@@ -216,15 +221,17 @@ impl Node {
     #[track_caller]
     pub fn spawn(&mut self) {
         assert!(self.agent.is_none(), "the agent runs already");
-        self.starts += 1;
+        self.heard = self.manager.heard();
         let log = std::fs::File::options()
             .create(true)
             .append(true)
             .open(self.path("agent.log"))
             .expect("a file for the agent's log");
         let again = log.try_clone().expect("the same file");
-        let mut command = self.command();
-        command.arg("run").env("NOTIFY_SOCKET", self.path("notify")).stdout(log).stderr(again);
+        // The shell knows its own number before it becomes the agent, as sd_listen_fds(3) wants it.
+        let mut command = self.command(&["sh", "-c", r#"export LISTEN_PID=$$; exec "$0" "$@""#]);
+        command.arg("run").stdout(log).stderr(again);
+        self.manager.hand_over(&mut command);
         self.agent = Some(command.spawn().expect("volhold run"));
     }
 
@@ -237,19 +244,10 @@ impl Node {
     #[track_caller]
     pub fn await_said(&mut self, wanted: &str) {
         let until = Instant::now() + PATIENCE;
-        let mut message = [0; 8192];
-        loop {
+        while !self.manager.await_said(self.heard, wanted, Duration::from_millis(250)) {
             self.assert_agent_lives();
-            self.notify.set_read_timeout(Some(Duration::from_millis(250))).expect("a timeout");
-            if let Ok(length) = self.notify.recv(&mut message) {
-                let text = String::from_utf8_lossy(&message[..length]).into_owned();
-                let found = text.lines().any(|line| line.starts_with(wanted));
-                self.said.push(text);
-                if found {
-                    return;
-                }
-            }
-            assert!(Instant::now() < until, "the agent never said {wanted}: {:?}\n{}", self.said, self.log());
+            let said = self.manager.said();
+            assert!(Instant::now() < until, "the agent never said {wanted}: {said:?}\n{}", self.log());
         }
     }
 
@@ -282,7 +280,7 @@ impl Node {
         agent.wait().expect("the agent's end");
     }
 
-    /// SIGTERM to the agent; its exit code.
+    /// SIGTERM to the agent, as `systemctl restart` sends it; its exit code. What systemd keeps for it is kept.
     #[track_caller]
     pub fn stop_agent(&mut self) -> Option<i32> {
         let mut agent = self.agent.take().expect("the agent runs");
@@ -308,6 +306,7 @@ impl Node {
         if self.agent.is_some() {
             self.kill_agent();
         }
+        self.manager.empty_store();
         for at in tmp::mounts_below(self.tmp.path()).iter().rev() {
             super::run("umount", &[&at.to_string_lossy()]);
         }
