@@ -363,6 +363,7 @@ impl Node {
     pub fn await_open(&mut self, guard: &str) -> Value {
         let status = self.await_verdict(guard);
         assert_eq!(status["gate"], "open", "{status:#}\n{}", self.log());
+        // What is told comes after what is done.
         assert!(self.ready_file(guard).exists(), "open without a ready file");
         status
     }
