@@ -10,7 +10,7 @@ use super::machine::{Action, Decided, Event, Failure, Found, Guard, GuardPolicy,
 use super::memory::Memory;
 use super::publish;
 use super::rounds::{Rounds, Wake};
-use crate::act::{fsck, mkfs, mount, mount::DetachedMount};
+use crate::act::{fsck, mkfs, mount, mount::DetachedMount, seal};
 use crate::cloud::{Local, VolumeProvider};
 use crate::config::{Config, GuardConfig};
 use crate::device::{Device, UdevLock};
@@ -118,7 +118,7 @@ impl Driver {
     /// Feeds one event and performs what follows from it, until nothing does.
     async fn follow(&mut self, event: Event, stop: &watch::Receiver<bool>) {
         let mut queue = VecDeque::from(self.feed(event));
-        self.report();
+        self.report_progress(&queue);
         while let Some(action) = queue.pop_front() {
             if *stop.borrow() && !finishes(&action) {
                 tracing::info!(event = "guard.stopping", guard = %self.config.name, "stops before {action:?}");
@@ -127,6 +127,18 @@ impl Driver {
             if let Some(event) = self.perform(action).await {
                 queue.extend(self.feed(event));
             }
+            self.report_progress(&queue);
+        }
+    }
+
+    /// A verdict is told when what makes it true is done: the ready file of an open gate, the claim and the kept decision of
+    /// a held one. Whoever acts on the status must not come too early.
+    fn report_progress(&mut self, queue: &VecDeque<Action>) {
+        let verdict = match self.guard.gate() {
+            Gate::Open | Gate::Held => true,
+            Gate::Waiting => false,
+        };
+        if !verdict || queue.is_empty() {
             self.report();
         }
     }
@@ -196,6 +208,7 @@ impl Driver {
     async fn find(&mut self) -> Event {
         self.drop_mount().await;
         self.filesystem = None;
+        self.seal_early().await;
         let sought = Sought {
             spec: self.config.device.clone(),
             mode: self.config.mode,
@@ -217,6 +230,24 @@ impl Driver {
                 }
             }
             Err(stuck) => Event::NotFound(stuck.reason("looking for the device")),
+        }
+    }
+
+    /// From the first look on nothing can be written where the volume will be mounted: a static pod asks no gate and would
+    /// start an etcd on the root disk, also while the volume is held or missing. Publishing seals again and insists.
+    async fn seal_early(&self) {
+        if self.config.mode == Mode::Observe {
+            return;
+        }
+        let at = self.config.publish.clone();
+        match blocking(SHORT, move || seal::seal(&at)).await {
+            Ok(Ok(_sealed)) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(event = "seal.early", guard = %self.config.name, error = %super::chain(&error), "not sealed yet");
+            }
+            Err(stuck) => {
+                tracing::warn!(event = "seal.stuck", guard = %self.config.name, "{}", stuck.why("sealing").detail());
+            }
         }
     }
 
@@ -387,9 +418,10 @@ impl Driver {
             return Event::Checked(Err(Failure { reason: error.reason(), tool_output: None }));
         }
         self.unstore_claim().await;
+        let says_clean = self.filesystem.as_ref().is_some_and(|filesystem| filesystem.clean);
         let checked = self
-            .with_device(FSCK, |device| {
-                fsck::ext4_preen(device, fsck::DEFAULT_LIMIT).map_err(|error| {
+            .with_device(FSCK, move |device| {
+                fsck::ext4_check(device, says_clean, fsck::DEFAULT_LIMIT).map_err(|error| {
                     let tool_output = error.output().map(str::to_owned);
                     Failure { reason: error.reason(), tool_output }
                 })

@@ -308,7 +308,7 @@ impl Node {
         }
         self.manager.empty_store();
         for at in tmp::mounts_below(self.tmp.path()).iter().rev() {
-            super::run("umount", &[&at.to_string_lossy()]);
+            tmp::unmount(at);
         }
         std::fs::remove_dir_all(self.run_dir()).expect("the run folder goes");
         std::fs::create_dir(self.run_dir()).expect("the run folder comes");

@@ -45,6 +45,41 @@ pub fn clear(dir: &Path) {
     }
 }
 
+/// Unmounts, waiting a few seconds for readers that die with their killed parent. Says who is in the way if they stay.
+#[track_caller]
+pub fn unmount(at: &Path) {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    loop {
+        let unmounted = output("umount", &[&at.to_string_lossy()]);
+        if unmounted.status.success() {
+            return;
+        }
+        assert!(
+            std::time::Instant::now() < until,
+            "{}\nin the way: {:#?}",
+            String::from_utf8_lossy(&unmounted.stderr),
+            open_below(at)
+        );
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// Processes with something open below a path: number, command line, path.
+pub fn open_below(at: &Path) -> Vec<(String, String, PathBuf)> {
+    let mut found = Vec::new();
+    for process in std::fs::read_dir("/proc").expect("/proc").flatten() {
+        let pid = process.file_name().to_string_lossy().into_owned();
+        let descriptors = std::fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+        let links =
+            descriptors.map(|entry| entry.path()).chain([process.path().join("cwd"), process.path().join("root")]);
+        for target in links.filter_map(|link| std::fs::read_link(link).ok()).filter(|target| target.starts_with(at)) {
+            let command = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            found.push((pid.clone(), String::from_utf8_lossy(&command).replace('\0', " "), target));
+        }
+    }
+    found
+}
+
 /// Mountpoints at or below a folder, in order of mounting.
 pub fn mounts_below(dir: &Path) -> Vec<PathBuf> {
     mount_table().into_iter().map(|mount| mount.at).filter(|at| at.starts_with(dir)).collect()
