@@ -63,10 +63,6 @@ fn say(run: &Path, gate: Gate, reasons: &[ReasonCode]) {
     write_status(run, &status).unwrap();
 }
 
-fn patiently(run: &Path) -> Result<WaitOutcome, GateError> {
-    wait(run, &name(), &boot(), Some(Duration::from_secs(60)), &mut |_| ())
-}
-
 fn at_once(run: &Path) -> WaitOutcome {
     wait(run, &name(), &boot(), Some(Duration::ZERO), &mut |_| ()).unwrap()
 }
