@@ -17,6 +17,7 @@ mod describe;
 mod dirs;
 mod fresh;
 mod identity;
+mod keys;
 mod objections;
 mod place;
 mod situation;

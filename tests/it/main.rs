@@ -5,6 +5,7 @@ mod act;
 mod architecture;
 mod cli;
 mod common;
+mod decide_corpus;
 mod device;
 mod etcd;
 mod gate;

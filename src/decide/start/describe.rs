@@ -1,7 +1,8 @@
 //! A data dir in words, the same everywhere: path, generation, cluster, keys, revision.
 
-use super::words::{counted, grouped};
-use crate::model::{DataDirReport, EtcdGeneration, Fingerprint, HighWater};
+use super::keys::Keys;
+use super::words::counted;
+use crate::model::{DataDirReport, EtcdGeneration, HighWater};
 use serde_json::{Value, json};
 
 /// "`data/x` (etcd 3, cluster 1f, 12 live keys, revision 40)".
@@ -17,30 +18,12 @@ pub fn dir(report: &DataDirReport) -> String {
         if let Some(cluster) = fingerprint.cluster_id {
             parts.push(format!("cluster {cluster}"));
         }
-        parts.push(keys(report, fingerprint));
+        parts.push(Keys::of(report).in_words());
         if let Some(revision) = fingerprint.revision {
             parts.push(format!("revision {revision}"));
         }
     }
     format!("`{}` ({})", report.path, parts.join(", "))
-}
-
-fn keys(report: &DataDirReport, fingerprint: &Fingerprint) -> String {
-    match (live_keys(report), fingerprint.keys_capped) {
-        (Some(keys), true) => format!("at least {} live keys", grouped(keys)),
-        (Some(keys), false) => counted(keys, "live key"),
-        (None, true | false) => "live keys not counted".to_owned(),
-    }
-}
-
-/// Live keys, where they were counted: those of etcd 3, or of the v2 store in a dir that has only that.
-pub fn live_keys(report: &DataDirReport) -> Option<u64> {
-    let fingerprint = report.fingerprint.as_ref()?;
-    match report.etcd {
-        EtcdGeneration::V2 => fingerprint.v2.as_ref().and_then(|v2| v2.keys),
-        EtcdGeneration::V3 => fingerprint.keys,
-        EtcdGeneration::Empty | EtcdGeneration::None => Some(0),
-    }
 }
 
 /// What a record noted: "`data/x` with 12 live keys at revision 40".
@@ -78,7 +61,7 @@ pub fn as_detail(report: &DataDirReport) -> Value {
         "populated": report.populated,
         "cluster_id": fingerprint.and_then(|it| it.cluster_id),
         "member_id": fingerprint.and_then(|it| it.member_id),
-        "keys": live_keys(report),
+        "keys": Keys::of(report).all(),
         "keys_capped": fingerprint.is_some_and(|it| it.keys_capped),
         "revision": fingerprint.and_then(|it| it.revision),
     })

@@ -1,6 +1,7 @@
 //! The data dirs of the volume: can they be read, which one is meant, and is another one ahead of it?
 
-use super::identity::{Standing, at_least};
+use super::identity::Standing;
+use super::keys::Keys;
 use super::situation::{Selected, Situation, is_archive, is_damaged, reachable_revision};
 use super::words::unknown;
 use super::{Kind, Objections, describe};
@@ -26,7 +27,7 @@ pub fn damage(situation: &Situation<'_>, objections: &mut Objections, warnings: 
     let Some(dir) = situation.dir() else { return };
     for defect in &dir.defects {
         let named = ReasonCode::ALL.iter().copied().find(|code| code.as_str() == defect.code);
-        let code = named.unwrap_or_else(|| code_by_file(defect));
+        let code = named.unwrap_or_else(|| code_by_part(defect));
         let at = defect.offset.map_or_else(String::new, |offset| format!(" at byte {offset}"));
         let message = format!("`{}`: {} ({}{at})", dir.path, defect.message, defect.file);
         let reason = Reason::new(code, message)
@@ -66,17 +67,14 @@ fn wal_behind_backend(dir: &DataDirReport, objections: &mut Objections) {
     objections.add(Kind::Damage, Reason::new(ReasonCode::WalBehindBackend, message));
 }
 
-/// The reason code for a defect whose own word is finer than one.
-fn code_by_file(defect: &Defect) -> ReasonCode {
-    let says = |word: &str| defect.code.starts_with(word) || defect.file.contains(word);
-    if defect.code.starts_with("unreadable") {
-        ReasonCode::Unreadable
-    } else if says("wal") {
-        ReasonCode::WalDamaged
-    } else if defect.code.starts_with("snap") || defect.file.ends_with(".snap") {
-        ReasonCode::SnapshotDamaged
-    } else {
-        ReasonCode::BackendDamaged
+/// The reason code for a defect whose own word is finer than one, by the part of the dir that the word begins with. A word
+/// that this version does not know is *unreadable*: unknown is never healthy.
+fn code_by_part(defect: &Defect) -> ReasonCode {
+    match defect.code.split('-').next() {
+        Some("wal") => ReasonCode::WalDamaged,
+        Some("backend") => ReasonCode::BackendDamaged,
+        Some("snapshot") => ReasonCode::SnapshotDamaged,
+        Some(_) | None => ReasonCode::Unreadable,
     }
 }
 
@@ -138,7 +136,7 @@ pub fn ahead<'a>(situation: &Situation<'a>, policy: &StartPolicy) -> Vec<&'a Dat
 /// Live keys first, then revision, then what is no archive. For choosing whom to name, never for deciding.
 fn weight(dir: &DataDirReport) -> (u64, i64, bool) {
     let revision = dir.fingerprint.as_ref().and_then(|fingerprint| fingerprint.revision).unwrap_or(0);
-    (describe::live_keys(dir).unwrap_or(0), revision, !is_archive(dir))
+    (Keys::of(dir).all().unwrap_or(0), revision, !is_archive(dir))
 }
 
 fn best<'a>(dirs: &[&'a DataDirReport]) -> Option<&'a DataDirReport> {
@@ -149,24 +147,18 @@ fn best<'a>(dirs: &[&'a DataDirReport]) -> Option<&'a DataDirReport> {
 fn is_ahead(other: &DataDirReport, selected: Option<&DataDirReport>, policy: &StartPolicy) -> bool {
     let Some(selected) = selected.filter(|dir| dir.populated) else { return true };
     let (mine, theirs) = (selected.fingerprint.as_ref(), other.fingerprint.as_ref());
-    let capped = |fingerprint: Option<&crate::model::Fingerprint>| fingerprint.is_some_and(|it| it.keys_capped);
     let one_cluster =
         mine.zip(theirs).filter(|(mine, theirs)| mine.cluster_id.is_some() && mine.cluster_id == theirs.cluster_id);
-    let more_keys = match (describe::live_keys(selected), describe::live_keys(other)) {
-        // "At least 10,000" against a number: what the share is cannot be known, only that it is less.
-        (Some(mine_keys), Some(their_keys)) => {
-            (capped(theirs) && !capped(mine) && mine_keys < their_keys)
-                || !at_least(mine_keys, their_keys, policy.far_behind_percent)
-        }
-        // v2 keys are not counted. Within one cluster the raft index tells; else an archive is taken for what its name
+    let more_keys = match Keys::of(selected).are_far_behind(&Keys::of(other), policy.far_behind_percent) {
+        Some(behind) => behind,
+        // Keys that nobody could count. Within one cluster the raft index tells; else an archive is taken for what its name
         // says, and anything else is a doubt.
-        (Some(_) | None, None) => {
+        None => {
             let not_behind = one_cluster.is_some_and(|(mine, theirs)| {
                 mine.raft.last_index.zip(theirs.raft.last_index).is_some_and(|(mine, theirs)| mine >= theirs)
             });
             !not_behind && !is_archive(other)
         }
-        (None, Some(their_keys)) => their_keys > 0,
     };
     let later_revision = one_cluster.is_some_and(|(mine, theirs)| match (reachable_revision(mine), theirs.revision) {
         (Some(reachable), Some(revision)) => reachable < revision,

@@ -1,5 +1,6 @@
 //! Is this the member that the record, and the configuration, expect, and is it as far as it was?
 
+use super::keys::{Keys, at_least};
 use super::situation::{Situation, reachable_revision};
 use super::{Kind, Objections, describe, dirs};
 use crate::model::{
@@ -149,15 +150,10 @@ fn keys_kept(dir: &DataDirReport, mark: Option<&HighWater>, policy: &StartPolicy
     if policy.min_keys_percent == 0 {
         return true;
     }
-    match (describe::live_keys(dir), mark.and_then(|mark| mark.keys)) {
+    match (Keys::of(dir).all(), mark.and_then(|mark| mark.keys)) {
         (Some(now), Some(then)) => at_least(now, then, policy.min_keys_percent),
         (Some(_) | None, None) | (None, Some(_)) => false,
     }
-}
-
-/// Is `part` at least `percent` of `whole`?
-pub fn at_least(part: u64, whole: u64, percent: u8) -> bool {
-    u128::from(part).saturating_mul(100) >= u128::from(whole).saturating_mul(u128::from(percent))
 }
 
 /// Progress is compared within one cluster id only. A mark without ids speaks of the pinned member.

@@ -27,8 +27,9 @@ pub struct Situation<'a> {
 
 impl<'a> Situation<'a> {
     pub fn of(reading: &'a VolumeReading, records: &'a Records) -> Self {
-        let dir =
-            |path: &str| reading.data_dirs.iter().find(|dir| dir.path == path && dir.etcd != EtcdGeneration::None);
+        // A report of no data dir is an empty directory, unless something about it is wrong: then it is not known to be one.
+        let is_one = |dir: &DataDirReport| dir.etcd != EtcdGeneration::None || dir.populated || !dir.defects.is_empty();
+        let dir = |path: &str| reading.data_dirs.iter().find(|dir| dir.path == path && is_one(dir));
         let selected = match &reading.selected {
             Some(selection) => match dir(&selection.path) {
                 Some(dir) if selection.exists => Selected::Dir(dir),

@@ -236,6 +236,59 @@ fn a_capped_count_is_no_number_to_take_a_share_of() {
 }
 
 #[test]
+fn keys_of_the_v3_store_are_compared_with_the_v3_store() {
+    let counted = |path: &str, v3: Option<u64>, v2: Option<u64>| {
+        let mut report = dir(path, Some(fingerprint(if path == "old" { OTHER } else { OURS }, ME, 0)));
+        let fingerprint = report.fingerprint.as_mut().unwrap();
+        (fingerprint.keys, fingerprint.v2) = (v3, Some(V2Facts { keys: v2 }));
+        DataDirReport { populated: true, ..report }
+    };
+    let far_behind = |mine, theirs| {
+        let volume = reading(vec![mine, theirs], selects("default", SelectedBy::Config, true));
+        match may_start(&first_look(volume), &policy()) {
+            StartVerdict::Start { .. } => false,
+            StartVerdict::Hold { reasons } => codes(&reasons) == [EmptyBesideOld],
+        }
+    };
+    let mine = |v3, v2| counted("default", v3, v2);
+    let theirs = |v3, v2| counted("old", v3, v2);
+    assert!(far_behind(mine(Some(0), Some(500)), theirs(Some(10), Some(0))), "a v2 store makes up for no v3 keys");
+    assert!(!far_behind(mine(Some(500), Some(0)), theirs(Some(0), Some(500))), "v2 keys may have been migrated");
+    assert!(far_behind(mine(Some(100), Some(100)), theirs(Some(0), Some(500))));
+    assert!(!far_behind(mine(Some(100), Some(200)), theirs(Some(0), Some(500))));
+    assert!(far_behind(mine(None, Some(0)), theirs(Some(10), Some(0))));
+    assert!(far_behind(mine(None, Some(0)), theirs(Some(0), Some(10))));
+    assert!(!far_behind(mine(None, Some(0)), theirs(Some(0), Some(0))));
+    // Not counted, and no archive by its name.
+    assert!(far_behind(mine(Some(10), Some(0)), theirs(None, Some(0))));
+    assert!(far_behind(mine(Some(10), Some(0)), theirs(Some(0), None)));
+    assert!(!far_behind(mine(Some(10), Some(0)), DataDirReport { role: DirRole::Archive, ..theirs(None, None) }));
+    let words = |dir: DataDirReport| describe::dir(&dir);
+    assert!(words(mine(Some(3), Some(4))).contains("3 live keys and 4 v2 keys"));
+    assert!(words(mine(Some(0), Some(4))).contains(", 4 v2 keys,"));
+    assert!(words(mine(None, Some(0))).contains("live keys not counted,"));
+    assert!(words(mine(Some(0), None)).contains(", v2 keys not counted,"));
+}
+
+#[test]
+fn a_selected_directory_that_could_not_be_listed_is_not_an_empty_one() {
+    let unlisted = DataDirReport {
+        etcd: EtcdGeneration::None,
+        fingerprint: None,
+        defects: vec![defect("unreadable", "member")],
+        ..bootstrapped("default")
+    };
+    let volume = reading(vec![unlisted], selects("default", SelectedBy::Config, true));
+    assert_eq!(held_as(&first_look(volume.clone())), [Unreadable]);
+    assert_eq!(held_as(&with_records(volume, known())), [Unreadable]);
+    let empty = DataDirReport { etcd: EtcdGeneration::None, fingerprint: None, ..bootstrapped("default") };
+    assert_eq!(
+        starts(&first_look(reading(vec![empty], selects("default", SelectedBy::Config, true)))),
+        StartKind::Fresh
+    );
+}
+
+#[test]
 fn a_record_that_is_continued_outweighs_a_larger_archive() {
     let volume = || {
         reading(vec![healthy("default"), archive("old", OTHER, 5_000)], selects("default", SelectedBy::Config, true))
@@ -465,14 +518,13 @@ fn damage_of_the_selected_dir_holds_under_its_own_name() {
         ("wal-behind-backend", "member/wal", WalBehindBackend),
         ("wal-damaged", "member/wal/0.wal", WalDamaged),
         ("wal-gap", "member/wal", WalDamaged),
-        ("crc-mismatch", "member/wal/0.wal", WalDamaged),
         ("backend-damaged", "member/snap/db", BackendDamaged),
-        ("meta-bad", "member/snap/db", BackendDamaged),
+        ("backend-missing", "member/wal", BackendDamaged),
         ("snapshot-damaged", "member/snap/1.snap", SnapshotDamaged),
-        ("snap-missing", "member/snap", SnapshotDamaged),
-        ("crc-mismatch", "member/snap/1.snap", SnapshotDamaged),
+        ("snapshot-missing", "member/snap", SnapshotDamaged),
         ("unreadable", "member/snap/db", Unreadable),
-        ("unreadable-dir", "member/wal", Unreadable),
+        ("member-is-file", "member", Unreadable),
+        ("from-the-future", "member/wal/0.wal", Unreadable),
     ];
     for (code, file, expected) in cases {
         let reasons = holds(&with_records(with(defect(code, file)), known()));
