@@ -11,6 +11,7 @@
     clippy::arithmetic_side_effects,
     clippy::wildcard_enum_match_arm
 )]
+#![expect(clippy::disallowed_methods, reason = "writes below the run folder, and nowhere else")]
 
 /// Ready files, published facts, the status file, requests.
 pub mod files;

@@ -14,6 +14,7 @@
     clippy::arithmetic_side_effects,
     clippy::wildcard_enum_match_arm
 )]
+#![expect(clippy::disallowed_methods, reason = "writes below the state folder, and nowhere else")]
 
 /// The last decision of a guard, with its evidence.
 pub mod decision;
