@@ -6,7 +6,6 @@
 //! A crash, a kill, silence or nonsense is evidence (`reader-failed`, `timed-out`), hence a reason to hold.
 //!
 //! A reader that hangs in the kernel (state D) cannot be killed: the parent sends the signal, stops waiting, and goes on.
-#![expect(clippy::disallowed_methods, reason = "re-executes the binary, and writes nothing")]
 
 mod blocking;
 mod child;
