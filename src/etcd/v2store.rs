@@ -327,7 +327,7 @@ mod tests {
             "a":{"Path":"/1/a","Value":"x\"}{","Children":null},
             "dir":{"Path":"/1/dir","Children":{"b":{"Path":"/1/dir/b","Value":"","Children":null}}},
             "empty":{"Path":"/1/empty","Children":{}}}}}},
-        "WatcherHub":{"EventHistory":{"Queue":{"Events":[{"node":{"Path":"/1/ghost","Children":null}}]}}},"CurrentIndex":9}"#;
+        "WatcherHub":{"Path":"/1/ghost","Children":null,"EventHistory":{"Queue":{"Events":[{"node":{"Path":"/1/ghost","Children":null}}]}}},"CurrentIndex":9}"#;
 
     #[test]
     fn user_keys_and_members_are_found_and_history_is_not_counted() {
