@@ -198,18 +198,28 @@ impl Device {
 
     /// Lets the claim go, for the moment in which mkfs, fsck or mount needs the device. Copies of the descriptor (in
     /// systemd's store, in a waiting `volhold wait`) keep the claim alive: they must be let go as well.
+    ///
+    /// A child that another guard is just starting has a copy too, until it becomes its program: busy is waited out for at
+    /// most a second. A device that somebody else has taken by then is for the tool to find out.
     pub fn let_go(&mut self) {
-        self.claim = None;
+        if self.claim.take().is_some() {
+            self.wait_while_busy();
+        }
+    }
+
+    fn wait_while_busy(&self) {
+        let until = Instant::now().checked_add(RECLAIM_WITHIN);
+        while self.open_exclusive().is_err_and(|errno| errno == rustix::io::Errno::BUSY)
+            && until.is_some_and(|until| Instant::now() < until)
+        {
+            thread::sleep(RECLAIM_EVERY);
+        }
     }
 
     /// Takes the claim again after it was let go: busy is asked again for at most a second.
     pub fn reclaim(&mut self) -> Result<(), ClaimError> {
-        let until = Instant::now().checked_add(RECLAIM_WITHIN);
-        while self.claim.is_none()
-            && self.open_exclusive().is_err_and(|errno| errno == rustix::io::Errno::BUSY)
-            && until.is_some_and(|until| Instant::now() < until)
-        {
-            thread::sleep(RECLAIM_EVERY);
+        if self.claim.is_none() {
+            self.wait_while_busy();
         }
         self.claim()?;
         // ext4 corrects counters in its cached superblock also when it may not write; that must not be read as a change of

@@ -226,3 +226,23 @@ fn two_guards_do_not_wait_for_each_other() {
     node.await_held("main", "backup-superblock-found");
     assert!(node.ready_file("events").exists());
 }
+
+#[test]
+fn eight_guards_open_side_by_side_and_none_is_in_the_way_of_another() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let mut node = Node::new();
+    let names: Vec<String> = (0..8).map(|number| format!("guard-{number}")).collect();
+    let devices: Vec<Loop> = names.iter().map(|name| Loop::new(&disk::sparse(&tmp.join(name), 32 * MIB))).collect();
+    let guards: Vec<Guard> = names
+        .iter()
+        .zip(&devices)
+        .map(|(name, device)| Guard::enforce(name, device.node(), &node.path(&format!("at-{name}"))))
+        .collect();
+    node.configure(&guards);
+    node.start();
+    // A child that one guard starts has copies of the others' claims for the moment between fork and exec.
+    for name in &names {
+        node.await_open(name);
+    }
+}

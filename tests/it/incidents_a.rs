@@ -263,13 +263,36 @@ fn a_character_device_is_held() {
     assert_eq!(looked.code, Some(4), "{looked:#?}");
 }
 
+/// A loop device without a file. Opening a node makes the device; afterwards it is removed, for `losetup` would use it.
+struct Unbound(u32);
+
+impl Unbound {
+    fn new(node: &Path) -> Self {
+        // Far above the numbers that losetup hands out, and another one in each process.
+        let minor = 2000 + std::process::id() % 100_000;
+        run("mknod", &[&node.to_string_lossy(), "b", "7", &minor.to_string()]);
+        Unbound(minor)
+    }
+}
+
+impl Drop for Unbound {
+    fn drop(&mut self) {
+        const LOOP_CTL_REMOVE: libc::Ioctl = 0x4C81;
+        if let Ok(control) = std::fs::File::open("/dev/loop-control") {
+            // SAFETY: the argument is a number, no pointer (linux/loop.h); a device in use is refused.
+            unsafe {
+                libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&control), LOOP_CTL_REMOVE, libc::c_ulong::from(self.0))
+            };
+        }
+    }
+}
+
 #[test]
 fn a_loop_device_that_nothing_is_bound_to_is_held() {
     crate::needs_root!();
     let tmp = Tmp::new();
-    // A number that no losetup hands out before hundreds of others; opening its node makes the device.
     let device = tmp.join("loop");
-    run("mknod", &[&device.to_string_lossy(), "b", "7", "731"]);
+    let _unbound = Unbound::new(&device);
     held(&device, &device, "size-mismatch", 4);
 }
 
