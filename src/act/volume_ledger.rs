@@ -2,19 +2,27 @@
 //!
 //! The volume is not trusted: no link is followed, no mount is crossed, nothing above the root is reached, and a length is
 //! checked before it is allocated.
+//!
+//! A writer reads, plans and writes under [`lock`]: one that hung in the kernel and comes back late must not write behind
+//! what another one has appended meanwhile.
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// The directory at the volume's root.
 pub const DIRECTORY: &str = ".volhold";
 /// The ledger in it.
 pub const LEDGER: &str = "ledger";
+/// What stands in for the ledger until it is whole and durable. A fixed name: a crash leaves at most one.
+const UNFINISHED: &str = ".ledger.new";
 /// Larger than any ledger that volhold writes in decades; a file beyond it is not one.
 pub const LIMIT: u64 = 64 << 20;
+/// Between two tries to get the lock.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The whole ledger; `None` where there is none.
 pub fn read(root: BorrowedFd) -> io::Result<Option<Vec<u8>>> {
@@ -35,14 +43,39 @@ pub fn read(root: BorrowedFd) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
+/// One writer at a time, until this is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it lets the next writer in"]
+pub struct Lock {
+    _directory: OwnedFd,
+}
+
+/// Waits at most `patience` for other writers. Makes `.volhold` where it is missing.
+pub fn lock(root: BorrowedFd, patience: Duration) -> io::Result<Lock> {
+    let directory = make_directory(root)?;
+    let until = Instant::now().checked_add(patience);
+    loop {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Lock { _directory: directory }),
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) if until.is_some_and(|until| Instant::now() < until) => {
+                std::thread::sleep(LOOK_AGAIN)
+            }
+            Err(Errno::WOULDBLOCK) => {
+                let problem = format!("another writer has had the volume's ledger for {} s", patience.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
+            }
+            Err(errno) => return Err(in_words("lock .volhold")(errno)),
+        }
+    }
+}
+
 /// Appends to the ledger and makes it durable, file and directories; makes both where they are missing. A write that fails
 /// halfway is cut off again.
 pub fn append(root: BorrowedFd, bytes: &[u8]) -> io::Result<()> {
-    match rustix::fs::mkdirat(root, DIRECTORY, Mode::from_raw_mode(0o700)) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(in_words("make .volhold")(errno)),
-    }
-    let directory = open_directory(root).map_err(in_words("open .volhold"))?;
+    let directory = make_directory(root)?;
+    // What cannot be taken away costs space and nothing else.
+    let _ = clear_unfinished(directory.as_fd());
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
     let ledger = open_ledger(directory.as_fd(), flags).map_err(in_words("open .volhold/ledger"))?;
     let before = regular_length(&ledger)?;
@@ -54,6 +87,40 @@ pub fn append(root: BorrowedFd, bytes: &[u8]) -> io::Result<()> {
     }
     rustix::fs::fsync(&directory).map_err(in_words("make .volhold durable"))?;
     rustix::fs::fsync(root).map_err(in_words("make the volume's root durable"))
+}
+
+/// Puts `bytes` in the place of the ledger that is there: whoever reads, also after a power cut, finds the old one or the
+/// new one, never a part. What an interrupted replace left behind is taken away here and by the next [`append`].
+pub fn replace(root: BorrowedFd, bytes: &[u8]) -> io::Result<()> {
+    if bytes.len() as u64 > LIMIT {
+        let problem = format!("a ledger of {} bytes would not be read again", bytes.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
+    let directory = open_directory(root).map_err(in_words("open .volhold"))?;
+    let current = open_ledger(directory.as_fd(), OFlags::RDONLY).map_err(in_words("open .volhold/ledger"))?;
+    let _regular = regular_length(&current)?;
+    clear_unfinished(directory.as_fd())?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let new = open(directory.as_fd(), UNFINISHED, flags).map_err(in_words("make .volhold/.ledger.new"))?;
+    let mut file = File::from(new);
+    let replaced = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| {
+        rustix::fs::renameat(&directory, UNFINISHED, &directory, LEDGER)
+            .map_err(in_words("rename .volhold/.ledger.new"))
+    });
+    if let Err(error) = replaced {
+        // The first failure is the news; on a full volume the half of a ledger must not keep the space.
+        let _ = clear_unfinished(directory.as_fd());
+        return Err(error);
+    }
+    rustix::fs::fsync(&directory).map_err(in_words("make .volhold durable"))
+}
+
+/// Our own half-written file, never the ledger itself. Whatever has its name is unlinked and not followed.
+fn clear_unfinished(directory: BorrowedFd) -> io::Result<()> {
+    match rustix::fs::unlinkat(directory, UNFINISHED, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(in_words("take away .volhold/.ledger.new")(errno)),
+    }
 }
 
 /// Cuts a torn last frame: everything after the first `valid_len` bytes, which must be there.
@@ -68,6 +135,14 @@ pub fn truncate_torn(root: BorrowedFd, valid_len: u64) -> io::Result<()> {
     let file = File::from(ledger);
     file.set_len(valid_len)?;
     file.sync_all()
+}
+
+fn make_directory(root: BorrowedFd) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(root, DIRECTORY, Mode::from_raw_mode(0o700)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(in_words("make .volhold")(errno)),
+    }
+    open_directory(root).map_err(in_words("open .volhold"))
 }
 
 fn open_directory(root: BorrowedFd) -> Result<OwnedFd, Errno> {
@@ -143,6 +218,66 @@ mod tests {
         assert!(truncate_torn(root.as_fd(), 4).is_err());
         append(root.as_fd(), b"two").unwrap();
         assert_eq!(read(root.as_fd()).unwrap().unwrap(), b"onetwo");
+    }
+
+    #[test]
+    fn a_replaced_ledger_is_the_new_one_and_nobody_else_may_read_it() {
+        let (dir, root) = volume();
+        assert!(replace(root.as_fd(), b"x").is_err(), "there was none to replace");
+        append(root.as_fd(), b"a long ledger").unwrap();
+        let reader = File::open(dir.path().join(".volhold/ledger")).unwrap();
+        replace(root.as_fd(), b"short").unwrap();
+        assert_eq!(read(root.as_fd()).unwrap().unwrap(), b"short");
+        assert_eq!(io::read_to_string(reader).unwrap(), "a long ledger", "the old one was changed and not replaced");
+        let ledger = dir.path().join(".volhold/ledger");
+        assert_eq!(fs::metadata(&ledger).unwrap().permissions().mode() & 0o7777, 0o600);
+        append(root.as_fd(), b"er").unwrap();
+        assert_eq!(read(root.as_fd()).unwrap().unwrap(), b"shorter");
+    }
+
+    #[test]
+    fn what_an_interrupted_replace_left_is_cleared_by_the_next_writer() {
+        for replaces in [true, false] {
+            let (dir, root) = volume();
+            append(root.as_fd(), b"one").unwrap();
+            let left = dir.path().join(".volhold/.ledger.new");
+            fs::write(&left, "half of").unwrap();
+            if replaces {
+                replace(root.as_fd(), b"onetwo").unwrap();
+            } else {
+                append(root.as_fd(), b"two").unwrap();
+            }
+            assert_eq!(read(root.as_fd()).unwrap().unwrap(), b"onetwo");
+            assert!(!left.exists());
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_either_file_is_not_written_through() {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let theirs = elsewhere.path().join("theirs");
+        fs::write(&theirs, "theirs").unwrap();
+        let (dir, root) = volume();
+        append(root.as_fd(), b"one").unwrap();
+        symlink(&theirs, dir.path().join(".volhold/.ledger.new")).unwrap();
+        replace(root.as_fd(), b"two").unwrap();
+        assert_eq!(fs::read(&theirs).unwrap(), b"theirs");
+        assert_eq!(read(root.as_fd()).unwrap().unwrap(), b"two");
+
+        fs::remove_file(dir.path().join(".volhold/ledger")).unwrap();
+        symlink(&theirs, dir.path().join(".volhold/ledger")).unwrap();
+        assert!(replace(root.as_fd(), b"three").is_err());
+        assert_eq!(fs::read(&theirs).unwrap(), b"theirs");
+    }
+
+    #[test]
+    fn a_second_writer_waits_its_patience_and_no_longer() {
+        let (_dir, root) = volume();
+        let first = lock(root.as_fd(), Duration::ZERO).unwrap();
+        let late = lock(root.as_fd(), Duration::from_millis(30)).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        drop(first);
+        drop(lock(root.as_fd(), Duration::ZERO).unwrap());
     }
 
     #[test]

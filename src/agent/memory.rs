@@ -2,6 +2,8 @@
 //!
 //! The node's ledger is written by `record`, the volume's by `act`, always in that order: what is on the volume is on the
 //! node as well, and a crash between the two is made good by the next entry.
+//!
+//! Everything here reads and writes disks that may hang: the agent calls it on a thread of its own.
 
 use super::clock::Here;
 use crate::act::volume_ledger;
@@ -9,6 +11,10 @@ use crate::model::{Entry, EntryId, Fact, FsUuid, GuardName, Observed, Reason, Re
 use crate::record::{self, NodeLedger, NodeLedgerError, ledger};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long another writer of the volume's ledger is waited for: only one of our own that hangs in the kernel takes longer.
+const OTHER_WRITER: Duration = Duration::from_secs(10);
 
 /// Where one guard's facts are kept and under which names.
 #[derive(Debug, Clone)]
@@ -31,7 +37,11 @@ pub enum Forgotten {
 
 impl Forgotten {
     pub fn reason(&self) -> Reason {
-        Reason::new(ReasonCode::LedgerBroken, super::chain(self))
+        match self {
+            Forgotten::Node(error) => error.reason(),
+            Forgotten::Volume(_) => Reason::new(ReasonCode::Unreadable, super::chain(self)),
+            Forgotten::Plan(_) => Reason::new(ReasonCode::LedgerBroken, super::chain(self)),
+        }
     }
 }
 
@@ -97,8 +107,12 @@ impl Memory {
     ) -> Result<(), Forgotten> {
         let entries = self.entries(volume_id, fs_uuid, facts);
         self.keep_on_node(&entries)?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let _lock = volume_ledger::lock(root, OTHER_WRITER).map_err(Forgotten::Volume)?;
         for entry in &entries {
-            let current = volume_ledger::read(root).map_err(Forgotten::Volume)?.unwrap_or_default();
+            let current = self.volume_ledger_shortened(root)?;
             let plan = ledger::plan_append(&current, entry).map_err(Forgotten::Plan)?;
             if plan.cut_to < current.len() as u64 {
                 volume_ledger::truncate_torn(root, plan.cut_to).map_err(Forgotten::Volume)?;
@@ -106,6 +120,26 @@ impl Memory {
             volume_ledger::append(root, &plan.bytes).map_err(Forgotten::Volume)?;
         }
         Ok(())
+    }
+
+    /// The volume's ledger, rewritten when it has grown: marks come for years. A rewrite that fails (a full volume) costs
+    /// space and is tried again with the next entry; the facts are kept behind the long one.
+    fn volume_ledger_shortened(&self, root: BorrowedFd<'_>) -> Result<Vec<u8>, Forgotten> {
+        let read = || Ok(volume_ledger::read(root).map_err(Forgotten::Volume)?.unwrap_or_default());
+        let current = read()?;
+        match ledger::plan_rewrite(&current) {
+            Ok(None) => return Ok(current),
+            Ok(Some(shorter)) => {
+                if let Err(error) = volume_ledger::replace(root, &shorter) {
+                    tracing::warn!(event = "ledger.long", guard = %self.guard, %error, "the volume's ledger was not rewritten shorter");
+                }
+            }
+            // What cannot be read is for the append to refuse.
+            Err(error) => {
+                tracing::warn!(event = "ledger.long", guard = %self.guard, error = %super::chain(&error), "the volume's ledger cannot be rewritten shorter");
+            }
+        }
+        read()
     }
 
     fn entries(&self, volume_id: &VolumeId, fs_uuid: Option<FsUuid>, facts: &[Fact]) -> Vec<Entry> {
@@ -123,3 +157,6 @@ impl Memory {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

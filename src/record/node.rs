@@ -16,7 +16,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+/// How long agent or CLI wait for each other: each holds the lock for one append.
+const OTHER_WRITER: Duration = Duration::from_secs(10);
+/// Between two tries to get the lock.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// How many cut-off tails are kept beside the ledger.
 const KEEP_TORN: usize = 32;
 
@@ -94,12 +99,18 @@ pub struct NodeReading {
 pub struct NodeLedger {
     dir: PathBuf,
     machine_id: String,
+    /// How long another one's lock is waited for.
+    patience: Duration,
 }
 
 impl NodeLedger {
     /// Names the ledger of a guard; touches nothing.
     pub fn at(state: &Path, guard: &GuardName, machine_id: &str) -> Self {
-        NodeLedger { dir: state.join("guards").join(guard.as_str()), machine_id: machine_id.to_owned() }
+        NodeLedger {
+            dir: state.join("guards").join(guard.as_str()),
+            machine_id: machine_id.to_owned(),
+            patience: OTHER_WRITER,
+        }
     }
 
     /// Creates the guard's directory (0700) where it is missing and cuts the rest of an interrupted append.
@@ -243,23 +254,33 @@ impl NodeLedger {
             .custom_flags(OFlag::O_NOFOLLOW.bits())
             .open(self.lock_path())
             .map_err(|source| self.io("open the lock of", source))?;
-        self.flock(file, FlockArg::LockExclusive)
+        self.flock(file, FlockArg::LockExclusiveNonblock)
     }
 
     /// `None` where nobody has written yet.
     fn lock_to_read(&self) -> Result<Option<Flock<File>>, NodeLedgerError> {
         match OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(self.lock_path()) {
-            Ok(file) => self.flock(file, FlockArg::LockShared).map(Some),
+            Ok(file) => self.flock(file, FlockArg::LockSharedNonblock).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(self.io("open the lock of", source)),
         }
     }
 
+    /// Whoever holds the lock for longer than `OTHER_WRITER` hangs on the disk, and so would we.
     fn flock(&self, mut file: File, how: FlockArg) -> Result<Flock<File>, NodeLedgerError> {
+        let until = Instant::now().checked_add(self.patience);
         loop {
             file = match Flock::lock(file, how) {
                 Ok(locked) => return Ok(locked),
                 Err((file, nix::errno::Errno::EINTR)) => file,
+                Err((file, nix::errno::Errno::EWOULDBLOCK)) if until.is_some_and(|until| Instant::now() < until) => {
+                    std::thread::sleep(LOOK_AGAIN);
+                    file
+                }
+                Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
+                    let problem = format!("another process has had its lock for {} s", self.patience.as_secs());
+                    return Err(self.io("lock", io::Error::new(io::ErrorKind::TimedOut, problem)));
+                }
                 Err((_, errno)) => return Err(self.io("lock", errno.into())),
             }
         }

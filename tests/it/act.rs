@@ -5,3 +5,4 @@ mod fsck;
 mod loopdev;
 mod mount;
 mod seal;
+mod volume_ledger;

@@ -195,3 +195,20 @@ fn opening_cuts_what_a_power_cut_left() {
     NodeLedger::open(state.path(), &GUARD.parse().unwrap(), "m").unwrap();
     assert_eq!(std::fs::read(ledger.path()).unwrap(), bytes);
 }
+
+#[test]
+fn a_writer_that_hangs_with_the_lock_is_waited_for_but_not_for_ever() {
+    let state = tempfile::tempdir().unwrap();
+    let ledger = NodeLedger { patience: Duration::from_millis(20), ..at(state.path()) };
+    ledger.append(&entry(0, Fact::Retried)).unwrap();
+    let hangs = ledger.lock_to_write().unwrap();
+    let late = |error: NodeLedgerError| match error {
+        NodeLedgerError::Io { what, source, .. } => (what, source.kind()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(late(ledger.append(&entry(1, Fact::Retried)).unwrap_err()), ("lock", io::ErrorKind::TimedOut));
+    assert_eq!(late(ledger.read().unwrap_err()), ("lock", io::ErrorKind::TimedOut));
+    drop(hangs);
+    ledger.append(&entry(1, Fact::Retried)).unwrap();
+    assert_eq!(ledger.read().unwrap().own.len(), 2);
+}
