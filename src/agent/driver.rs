@@ -1,6 +1,6 @@
 //! Drives one guard: performs the actions of its state machine and turns what comes of them into events.
 //!
-//! Everything that may block (ioctls on a stalled disk, fsck, mount) runs on a thread of its own with a time limit: a device
+//! Everything that may block (ioctls on a stalled disk, fsck, mount, ledgers) runs on a thread of its own with a time limit: a device
 //! that hangs in the kernel costs that thread and a hold, never the agent.
 
 use super::board::Board;
@@ -18,7 +18,7 @@ use crate::etcd::VolumeHints;
 use crate::gate::{files, notify};
 use crate::model::{
     BootMillis, Decision, DecisionVerdict, DeviceReading, Fact, FilesystemFacts, FsUuid, Gate, GuardStatus, Mode,
-    Observed, Progress, Reason, ReasonCode, StartEvidence, StartKind, Time, VolumeId, Why,
+    Observed, Progress, Reason, ReasonCode, Records, StartEvidence, StartKind, Time, VolumeId, Why,
 };
 use crate::probe::ProbeRequest;
 use crate::worker::{self, Deadline};
@@ -174,7 +174,7 @@ impl Driver {
                 None
             }
             Action::Decide(decided) => {
-                self.decide(*decided);
+                self.decide(*decided).await;
                 None
             }
             Action::Record(facts) => {
@@ -256,7 +256,7 @@ impl Driver {
         let find::FoundAt { facts, place, mounted_at: _, gate_open } = found;
         let knowledge = Local.knowledge(&facts).await;
         Found {
-            records: self.memory.of_node(&facts.volume_id),
+            records: self.of_node(&facts.volume_id).await,
             identity: knowledge.identity,
             origin: knowledge.origin,
             gate_open,
@@ -368,8 +368,8 @@ impl Driver {
             diskseq: permit.diskseq(),
             evidence_digest: permit.evidence_digest().to_owned(),
         };
-        if let Err(error) = self.memory.keep(&facts.volume_id, None, &[intent]) {
-            return Event::Made(Err(Failure { reason: error.reason(), tool_output: None }));
+        if let Err(reason) = self.keep(&facts.volume_id, None, vec![intent]).await {
+            return Event::Made(Err(Failure { reason, tool_output: None }));
         }
         self.unstore_claim().await;
         let Some(now) = boot_millis() else {
@@ -390,8 +390,8 @@ impl Driver {
         };
         if let Ok(uuid) = made {
             let fact = Fact::Formatted { fs_uuid: uuid };
-            if let Err(error) = self.memory.keep(&facts.volume_id, Some(uuid), &[fact]) {
-                return Event::Made(Err(Failure { reason: error.reason(), tool_output: None }));
+            if let Err(reason) = self.keep(&facts.volume_id, Some(uuid), vec![fact]).await {
+                return Event::Made(Err(Failure { reason, tool_output: None }));
             }
             // Read as any filesystem is: what mkfs says of itself is not what the kernel will mount.
             let reading = self.probe(false).await;
@@ -405,17 +405,17 @@ impl Driver {
 
     async fn fsck(&mut self) -> Event {
         let (volume_id, fs_uuid) = (self.volume_id(), self.fs_uuid());
-        if self.finishes_own_format() {
+        if self.finishes_own_format().await {
             // mkfs had finished and only its record was lost with the crash.
             if let Some(uuid) = fs_uuid
-                && let Err(error) = self.memory.keep(&volume_id, fs_uuid, &[Fact::Formatted { fs_uuid: uuid }])
+                && let Err(reason) = self.keep(&volume_id, fs_uuid, vec![Fact::Formatted { fs_uuid: uuid }]).await
             {
-                return Event::Checked(Err(Failure { reason: error.reason(), tool_output: None }));
+                return Event::Checked(Err(Failure { reason, tool_output: None }));
             }
         }
         let begins = Fact::Fsck { exit: None, output: String::new() };
-        if let Err(error) = self.memory.keep(&volume_id, fs_uuid, &[begins]) {
-            return Event::Checked(Err(Failure { reason: error.reason(), tool_output: None }));
+        if let Err(reason) = self.keep(&volume_id, fs_uuid, vec![begins]).await {
+            return Event::Checked(Err(Failure { reason, tool_output: None }));
         }
         self.unstore_claim().await;
         let says_clean = self.filesystem.as_ref().is_some_and(|filesystem| filesystem.clean);
@@ -435,9 +435,9 @@ impl Driver {
         match checked {
             Ok(fsck) => {
                 let ended = Fact::Fsck { exit: Some(fsck.exit), output: fsck.output };
-                match self.memory.keep(&volume_id, fs_uuid, &[ended]) {
+                match self.keep(&volume_id, fs_uuid, vec![ended]).await {
                     Ok(()) => Event::Checked(Ok(())),
-                    Err(error) => Event::Checked(Err(Failure { reason: error.reason(), tool_output: None })),
+                    Err(reason) => Event::Checked(Err(Failure { reason, tool_output: None })),
                 }
             }
             Err(failure) => Event::Checked(Err(failure)),
@@ -445,8 +445,8 @@ impl Driver {
     }
 
     /// The record has an open intent for exactly the filesystem that stands.
-    fn finishes_own_format(&self) -> bool {
-        match self.memory.of_node(&self.volume_id()) {
+    async fn finishes_own_format(&self) -> bool {
+        match self.of_node(&self.volume_id()).await {
             Observed::Seen(records) => {
                 records.open_intent.as_ref().is_some_and(|intent| Some(intent.fs_uuid) == self.fs_uuid())
             }
@@ -522,13 +522,13 @@ impl Driver {
                     volume_id: volume_id.clone(),
                     filesystem,
                     volume: Observed::Unknown(why.clone()),
-                    records: self.memory.of_node(&volume_id),
+                    records: self.of_node(&volume_id).await,
                     running: Observed::Unknown(why),
                     age,
                 };
             }
         };
-        let mut records = self.memory.of_both(&volume_id, self.fs_uuid(), root.as_fd());
+        let mut records = self.of_both(&root).await;
         if let Observed::Seen(records) = &mut records {
             super::same_allowance(records, &self.run, &self.config.name, &self.memory.here.boot_id, self.fs_uuid());
         }
@@ -552,7 +552,7 @@ impl Driver {
         let data_dir = data_dir.clone();
         match self.mounted_root().await {
             Ok(root) => {
-                let records = self.memory.of_both(&self.volume_id(), self.fs_uuid(), root.as_fd());
+                let records = self.of_both(&root).await;
                 let mark = worker::mark(root, &data_dir, Deadline::quiet(LOOK)).await;
                 if let Observed::Unknown(why) = &mark {
                     tracing::debug!(event = "mark.unknown", guard = %self.config.name, why = why.detail());
@@ -629,15 +629,53 @@ impl Driver {
         }
         let (volume_id, fs_uuid) = (self.volume_id(), self.fs_uuid());
         let kept = if self.config.mode == Mode::Observe {
-            self.memory.keep(&volume_id, fs_uuid, facts)
+            self.keep(&volume_id, fs_uuid, facts.to_vec()).await
         } else {
             match self.mounted_root().await {
-                Ok(root) => self.memory.keep_on_both(&volume_id, fs_uuid, facts, root.as_fd()),
-                Err(_not_mounted) => self.memory.keep(&volume_id, fs_uuid, facts),
+                Ok(root) => self.keep_on_both(root, facts.to_vec()).await,
+                Err(_not_mounted) => self.keep(&volume_id, fs_uuid, facts.to_vec()).await,
             }
         };
-        if let Err(error) = kept {
-            tracing::error!(event = "record.failed", guard = %self.config.name, error = %super::chain(&error), "a fact was not kept");
+        if let Err(reason) = kept {
+            tracing::error!(event = "record.failed", guard = %self.config.name, "a fact was not kept: {}", reason.message);
+        }
+    }
+
+    // ---- memory: the node's disk and the volume may hang as any disk may
+
+    async fn keep(&self, volume_id: &VolumeId, fs_uuid: Option<FsUuid>, facts: Vec<Fact>) -> Result<(), Reason> {
+        let (memory, volume_id) = (self.memory.clone(), volume_id.clone());
+        match blocking(SHORT, move || memory.keep(&volume_id, fs_uuid, &facts)).await {
+            Ok(kept) => kept.map_err(|error| error.reason()),
+            Err(stuck) => Err(stuck.reason("writing the node's ledger")),
+        }
+    }
+
+    async fn keep_on_both(&self, root: OwnedFd, facts: Vec<Fact>) -> Result<(), Reason> {
+        let (memory, volume_id, fs_uuid) = (self.memory.clone(), self.volume_id(), self.fs_uuid());
+        match blocking(SHORT, move || memory.keep_on_both(&volume_id, fs_uuid, &facts, root.as_fd())).await {
+            Ok(kept) => kept.map_err(|error| error.reason()),
+            Err(stuck) => Err(stuck.reason("writing the ledgers of node and volume")),
+        }
+    }
+
+    async fn of_node(&self, volume_id: &VolumeId) -> Observed<Records> {
+        let (memory, volume_id) = (self.memory.clone(), volume_id.clone());
+        match blocking(SHORT, move || memory.of_node(&volume_id)).await {
+            Ok(records) => records,
+            Err(stuck) => Observed::Unknown(stuck.why("reading the node's ledger")),
+        }
+    }
+
+    async fn of_both(&self, root: &OwnedFd) -> Observed<Records> {
+        let root = match root.try_clone() {
+            Ok(root) => root,
+            Err(error) => return Observed::Unknown(Why::Unreadable { detail: error.to_string() }),
+        };
+        let (memory, volume_id, fs_uuid) = (self.memory.clone(), self.volume_id(), self.fs_uuid());
+        match blocking(SHORT, move || memory.of_both(&volume_id, fs_uuid, root.as_fd())).await {
+            Ok(records) => records,
+            Err(stuck) => Observed::Unknown(stuck.why("reading the ledgers of node and volume")),
         }
     }
 
@@ -684,7 +722,7 @@ impl Driver {
 
     // ---- telling
 
-    fn decide(&mut self, decided: Decided) {
+    async fn decide(&mut self, decided: Decided) {
         let Decided { verdict, reasons, warnings, evidence, not_done } = decided;
         // A device that is looked for every few seconds is not decided about every few seconds.
         let now = (verdict, reasons.clone(), warnings.clone());
@@ -703,12 +741,21 @@ impl Driver {
             evidence,
             not_done,
         };
-        let digest = match crate::record::decision::store_decision(&self.memory.state, &decision)
-            .and_then(|()| crate::record::decision::evidence_digest(&decision))
-        {
+        let codes = decision.reasons.iter().map(|reason| reason.code.as_str().to_owned()).collect();
+        let state = self.memory.state.clone();
+        let stored = blocking(SHORT, move || {
+            crate::record::decision::store_decision(&state, &decision)?;
+            crate::record::decision::evidence_digest(&decision)
+        });
+        let stored = match stored.await {
+            Ok(Ok(digest)) => Ok(digest),
+            Ok(Err(error)) => Err(super::chain(&error)),
+            Err(stuck) => Err(stuck.why("writing the decision").detail().to_owned()),
+        };
+        let digest = match stored {
             Ok(digest) => digest,
             Err(error) => {
-                tracing::error!(event = "decision.unwritten", guard = %self.config.name, error = %super::chain(&error), "the decision was not kept");
+                tracing::error!(event = "decision.unwritten", guard = %self.config.name, error, "the decision was not kept");
                 return;
             }
         };
@@ -718,14 +765,10 @@ impl Driver {
             DecisionVerdict::WouldHold => "would-hold",
             DecisionVerdict::WouldOpen => "would-open",
         };
-        let fact = Fact::Decided {
-            decision: "start".to_owned(),
-            verdict: words.to_owned(),
-            codes: decision.reasons.iter().map(|reason| reason.code.as_str().to_owned()).collect(),
-            evidence_digest: digest,
-        };
-        if let Err(error) = self.memory.keep(&self.volume_id(), self.fs_uuid(), &[fact]) {
-            tracing::error!(event = "record.failed", guard = %self.config.name, error = %super::chain(&error), "the decision is not in the ledger");
+        let fact =
+            Fact::Decided { decision: "start".to_owned(), verdict: words.to_owned(), codes, evidence_digest: digest };
+        if let Err(reason) = self.keep(&self.volume_id(), self.fs_uuid(), vec![fact]).await {
+            tracing::error!(event = "record.failed", guard = %self.config.name, "the decision is not in the ledger: {}", reason.message);
         }
     }
 

@@ -1,5 +1,6 @@
-//! The node's ledger under SIGKILL.
+//! The node's ledger under SIGKILL, and on a disk that hangs.
 
+use crate::common::{Guard, Loop, Node, Tmp, disk, run};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use volhold::model::{BootId, Entry, Fact, GuardName, HighWater, Time, VolumeId};
@@ -118,4 +119,24 @@ fn sigkill_during_appends_loses_nothing_that_was_acknowledged() {
         assert!(highest >= acknowledged, "round {round}: acknowledged {acknowledged:?}, kept {highest:?}");
         first = highest.map_or(0, |n| n + 1);
     }
+}
+
+#[test]
+fn a_guard_whose_memory_hangs_keeps_no_other_guard_from_opening() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let device = |name: &str| Loop::new(&disk::sparse(&tmp.join(name), 32 * disk::MIB));
+    let (stalled, healthy) = (device("stalled"), device("healthy"));
+    let mut node = Node::new();
+    node.configure(&[
+        Guard::enforce("stalled", stalled.node(), &node.path("mnt-stalled")),
+        Guard::enforce("healthy", healthy.node(), &node.path("mnt-healthy")),
+    ]);
+    // Opening a pipe that nobody writes to waits for ever, as the lock does on a disk that does not answer.
+    let memory = node.ledger("stalled").with_file_name("lock");
+    std::fs::create_dir_all(memory.parent().expect("a folder")).expect("the guard's folder");
+    run("mkfifo", &[&memory.to_string_lossy()]);
+    node.start();
+    node.await_open("healthy");
+    assert!(!node.ready_file("stalled").exists());
 }
