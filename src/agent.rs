@@ -111,7 +111,7 @@ async fn listen(hints: broadcast::Sender<Hint>, run: std::path::PathBuf) {
         let hint = tokio::select! {
             event = async { match &mut uevents { Some(uevents) => uevents.next().await, None => std::future::pending().await } } => {
                 match event {
-                    Some(_any) => Hint::Block,
+                    Some(uevent) => Hint::Block(uevent.map(|uevent| uevent.name)),
                     None => {
                         uevents = None;
                         continue;

@@ -9,6 +9,7 @@ mod change;
 mod config;
 pub mod exit;
 mod explain;
+mod history;
 mod inspect;
 pub mod manual;
 mod output;
@@ -40,6 +41,7 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
     match verb {
         Verb::Run => agent::run(context),
         Verb::Gate { verb: GateVerb::Check { name } } => agent::gate_check(context, &name),
+        Verb::History { name } => history::run(context, name.as_ref()),
         Verb::Status => status::run(context),
         Verb::Explain(args) => explain::run(context, &args),
         // Answered before: it prints and ends in its own way.

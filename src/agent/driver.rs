@@ -224,9 +224,14 @@ impl Driver {
                 match outcome {
                     Ok(found) => {
                         self.mounted_at = found.mounted_at.clone();
+                        let node = std::path::Path::new(&found.facts.node);
+                        self.rounds.device(node.file_name().map(|name| name.to_string_lossy().into_owned()));
                         Event::Found(Box::new(self.known(found).await))
                     }
-                    Err(reason) => Event::NotFound(reason),
+                    Err(reason) => {
+                        self.rounds.device(None);
+                        Event::NotFound(reason)
+                    }
                 }
             }
             Err(stuck) => Event::NotFound(stuck.reason("looking for the device")),

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep_until};
 /// Something happened somewhere on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hint {
-    /// A block device came, changed or went.
-    Block,
+    /// This block device came, changed or went. `None`: which one was lost.
+    Block(Option<String>),
     /// The mount table changed.
     Mounts,
     /// A person typed a verb for this guard.
@@ -36,6 +36,8 @@ const SEEK: Duration = Duration::from_secs(15);
 /// How soon what could not be read is read again; doubles up to `LONGEST`.
 const REREAD: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(900);
+/// As long as any machine runs.
+const NEVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// How often progress is kept while nothing hints.
 const MARK: Duration = Duration::from_secs(300);
 /// How often a fresh data dir is looked at until it holds a key: a wiped dir must be told from one that never held any.
@@ -50,6 +52,8 @@ pub struct Rounds {
     hints: Option<broadcast::Receiver<Hint>>,
     dir: Option<(DataDirWatch, mpsc::Receiver<WatchHint>)>,
     grows: bool,
+    /// Kernel name of the guard's device, while it has one.
+    device: Option<String>,
     entered: Instant,
     state: Option<State>,
     repeats: u32,
@@ -63,6 +67,7 @@ impl Rounds {
             hints: Some(hints),
             dir: None,
             grows: false,
+            device: None,
             entered: Instant::now(),
             state: None,
             repeats: 0,
@@ -78,6 +83,11 @@ impl Rounds {
                 tracing::warn!(event = "watch.failed", guard = %self.name, error = %error, "only timers look after the data dir");
             }
         }
+    }
+
+    /// The guard's device as the kernel calls it; `None` while it has none, when any device may be the one.
+    pub fn device(&mut self, name: Option<String>) {
+        self.device = name;
     }
 
     /// A mark was read.
@@ -156,8 +166,9 @@ impl Rounds {
         ]) {
             REREAD.saturating_mul(1_u32 << self.repeats.min(4)).min(LONGEST)
         } else {
-            // Nothing will change by itself. A slow look costs little and notices what no hint told.
-            LONGEST
+            // The device is claimed: nothing changes by itself, and a look writes (fsck, mount). A person's `retry` or an
+            // event of the device itself makes it look.
+            NEVER
         }
     }
 
@@ -170,9 +181,10 @@ impl Rounds {
             Some(Hint::Request(name)) if name == self.name => Some(Wake::LookAgain),
             Some(Hint::Request(_)) => None,
             Some(Hint::SomeRequest) => settled.then_some(Wake::LookAgain),
-            Some(Hint::Block) => {
+            Some(Hint::Block(name)) => {
+                let about_another = name.is_some() && self.device.is_some() && name != self.device;
                 let quiet = OWN_ECHO.saturating_mul(1_u32 << self.repeats.min(8));
-                (settled && self.entered.elapsed() >= quiet).then_some(Wake::LookAgain)
+                (settled && !about_another && self.entered.elapsed() >= quiet).then_some(Wake::LookAgain)
             }
             Some(Hint::Mounts) => {
                 let waits_for_it = match state {

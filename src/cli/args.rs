@@ -56,6 +56,11 @@ pub enum Verb {
         /// The data dir: the directory that holds `member`
         dir: PathBuf,
     },
+    /// List what was decided and done on this node, oldest first
+    History {
+        /// Only this guard
+        name: Option<GuardName>,
+    },
     /// Wait until a gate is open
     ///
     /// While the guard is held it goes on waiting: a person may answer the hold. Exit code 0 open; after the given time 3

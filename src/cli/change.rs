@@ -174,7 +174,7 @@ struct PinnedIdentity {
     says: String,
 }
 
-fn ledger_failure(error: &NodeLedgerError) -> Failure {
+pub fn ledger_failure(error: &NodeLedgerError) -> Failure {
     let denied = matches!(error, NodeLedgerError::Io { source, .. }
         if source.kind() == std::io::ErrorKind::PermissionDenied);
     let exit = if denied { Exit::NoPermission } else { Exit::Error };

@@ -539,6 +539,25 @@ fn inspect_and_verify_of_what_is_not_there_end_with_5() {
 }
 
 #[test]
+fn history_lists_what_was_recorded_in_its_order_and_fits_the_screen() {
+    let node = held_beside_old();
+    assert_eq!(node.volhold(&["history", "main", "-o", "json"]).json()["entries"], json!([]));
+    assert_eq!(node.volhold(&["adopt", "main", "--new-cluster", "--confirm", VOLUME]).code, Some(0));
+    assert_eq!(node.volhold(&["retry", "main"]).code, Some(0));
+    let document = node.volhold(&["history", "-o", "json"]).json();
+    assert_fields(&document, "History", &["entries"]);
+    let entries = document["entries"].as_array().unwrap();
+    let kinds: Vec<&str> = entries.iter().map(|entry| entry["decision"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["adopt", "retry"]);
+    for field in ["id", "time", "boot_id", "guard", "verdict", "reasons", "evidence_digest", "version"] {
+        assert!(entries[0].get(field).is_some(), "{field} is missing");
+    }
+    let screen = node.volhold(&["history", "main"]);
+    assert_fits(&screen);
+    assert!(screen.stdout.contains("a new cluster"), "{}", screen.stdout);
+}
+
+#[test]
 fn a_page_of_the_manual_can_be_read_for_every_reason() {
     let node = Node::new();
     let mut seen = BTreeSet::new();
