@@ -753,7 +753,8 @@ fn on_looked(guard: &mut Guard, evidence: StartEvidence) -> Vec<Action> {
                 vec![opened(guard), Action::OpenGate { facts, data_dir, how }]
             } else {
                 guard.state = State::Publishing;
-                let create = how == StartKind::Fresh;
+                // An adopted empty place is a fresh start too; a dir that is there stays as it is.
+                let create = matches!(how, StartKind::Fresh | StartKind::Adopted);
                 vec![opened(guard), Action::Publish { facts, data_dir, create }]
             }
         }
