@@ -12,6 +12,8 @@ pub mod clock;
 mod driver;
 /// From the configured name to the opened device.
 mod find;
+/// All guards of one agent.
+mod fleet;
 /// The quick verdict of `volhold gate check`.
 pub mod gate_check;
 /// The pure state machine.
@@ -22,10 +24,12 @@ pub mod memory;
 mod publish;
 /// When a guard looks again.
 mod rounds;
+/// The configuration that counts right now.
+pub mod standing;
 
 pub use gate_check::{GateCheck, gate_check};
 
-use crate::config::{Config, GuardConfig};
+use crate::config::{GuardConfig, Sources};
 use crate::device::uevents::Uevents;
 use crate::gate::{files, notify};
 use crate::model::{BootId, FsUuid, GuardName, Records, StartKind, StartPolicy};
@@ -33,14 +37,13 @@ use crate::record;
 use crate::watch::{MountTable, RequestWatch};
 use board::Board;
 use clock::Here;
-use driver::Driver;
-use rounds::{Hint, Rounds};
+use fleet::Fleet;
+use rounds::Hint;
+use standing::Standing;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{broadcast, watch};
-use tokio::task::JoinSet;
+use tokio::sync::broadcast;
 
 /// Why the agent could not run at all. A guard's own troubles are holds, not errors.
 #[derive(Debug, thiserror::Error)]
@@ -55,47 +58,42 @@ pub enum AgentError {
     Signals(#[source] std::io::Error),
 }
 
-/// Runs all guards until SIGTERM or SIGINT. Stopping closes no gate, unmounts nothing and stops no etcd.
-pub fn run(config: Config) -> Result<(), AgentError> {
+/// Runs all guards until SIGTERM or SIGINT. Stopping closes no gate, unmounts nothing and stops no etcd. SIGHUP makes it read
+/// the configuration again.
+pub fn run(sources: Sources, standing: Standing) -> Result<(), AgentError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AgentError::Runtime)?;
-    let outcome = runtime.block_on(serve(&config));
+    let outcome = runtime.block_on(serve(sources, &standing));
     // A thread that hangs in the kernel would keep the agent from ending.
     runtime.shutdown_background();
     outcome
 }
 
-async fn serve(config: &Config) -> Result<(), AgentError> {
+async fn serve(sources: Sources, standing: &Standing) -> Result<(), AgentError> {
     notify::inherit();
-    files::prepare(&config.paths.run).map_err(AgentError::RunDir)?;
-    let here = here(&config.paths.state)?;
+    let paths = &standing.config.paths;
+    files::prepare(&paths.run).map_err(AgentError::RunDir)?;
+    let here = here(&paths.state)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(AgentError::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::Signals)?;
-    let (stop, stopped) = watch::channel(false);
     let (hints, _) = broadcast::channel(64);
-    let board = Arc::new(Board::new(config.paths.run.clone()));
-    let mut guards = JoinSet::new();
-    for guard in &config.guards {
-        let rounds = Rounds::new(guard.name.clone(), guard.mode, hints.subscribe());
-        let driver = Driver::new(guard.clone(), config, here.clone(), board.clone(), rounds);
-        guards.spawn(driver.run(stopped.clone()));
-    }
+    let board = Arc::new(Board::new(paths.run.clone()));
+    let mut fleet = Fleet::start(sources, standing, here, board.clone(), hints.clone());
     // Every guard has shown its first state by the first time all of them wait.
     tokio::task::yield_now().await;
     board.show();
     notify::ready();
-    let listening = tokio::spawn(listen(hints, config.paths.run.clone()));
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    let listening = tokio::spawn(listen(hints, paths.run.clone()));
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => fleet.reload(),
+        }
     }
     notify::stopping();
     listening.abort();
-    // Receivers are gone only when every guard has ended already.
-    let _nobody_left = stop.send(true);
-    let ended = tokio::time::timeout(Duration::from_secs(20), async { while guards.join_next().await.is_some() {} });
-    if ended.await.is_err() {
-        tracing::warn!(event = "agent.impatient", "a guard hangs in the kernel; leaves without it");
-    }
+    fleet.end().await;
     Ok(())
 }
 

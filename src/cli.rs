@@ -17,6 +17,7 @@ mod status;
 pub mod text;
 mod wait;
 
+use crate::config::Sources;
 use args::{Cli, ConfigVerb, GateVerb, Verb};
 use clap::Parser;
 use exit::Exit;
@@ -29,7 +30,7 @@ pub fn run() -> ExitCode {
     if let Verb::Worker { request } = &cli.verb {
         return ExitCode::from(crate::worker::child_main(request));
     }
-    let context = Context { config_path: cli.config, output: cli.output };
+    let context = Context { sources: Sources::of_process(&cli.config, &cli.set), output: cli.output };
     let exit = match dispatch(&context, cli.verb) {
         Ok(exit) => exit,
         Err(failure) => failure.report(),
@@ -47,6 +48,7 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
         // Answered before: it prints and ends in its own way.
         Verb::Worker { .. } => Ok(Exit::Error),
         Verb::Config { verb: ConfigVerb::Check { path } } => config::check(context, path.as_deref()),
+        Verb::Config { verb: ConfigVerb::Show { origin } } => config::show(context, origin),
         Verb::Inspect { target } => inspect::run(context, &target),
         Verb::Verify { dir } => inspect::verify(context, &dir),
         Verb::Wait { name, timeout } => wait::run(context, &name, timeout),

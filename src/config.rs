@@ -1,5 +1,9 @@
-//! The configuration file, in three forms: text, as written (`written`: every value with its place), and validated
-//! ([`Config`], by `check`).
+//! The configuration, in three forms: as written (`written`: one layer, every value with its place), merged (`merge`: the
+//! layers over one another) and validated ([`Config`], by `check`).
+//!
+//! The layers, later over earlier: the file; `conf.d/*.toml` beside it, sorted by name; `VOLHOLD_PATHS_*` and
+//! `VOLHOLD_GUARD_NAME_KEY` in the environment; `--set KEY=VALUE`. Guards are merged by `name`: a later layer sets single keys
+//! of a guard, or adds guards.
 //!
 //! Whatever is wrong is told at once, each mistake with file, line, column and the key's path. An unknown key is a mistake: a
 //! misspelled `format = "never"` must not silently be something else.
@@ -14,15 +18,26 @@
 //! An empty file is valid: an agent without guards idles, which is what a package does between install and the first
 //! guard. `config check` says so ([`Config::remarks`]).
 
+mod change;
 mod check;
+mod kept;
+mod merge;
+mod outside;
 mod place;
+mod show;
 mod written;
 
-pub use check::parse;
-pub use place::Problem;
+pub use change::{hold_back, removal_held_back};
+pub use kept::{Kept, KeptError, kept_text, parse_kept, parse_running, running_text};
+pub use place::{Place, Problem};
+pub use show::{device_words, json, toml};
 
 use crate::model::{DeviceSpec, FormatPolicy, GuardName, Mode};
+use merge::Merged;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use written::Written;
 
 /// A validated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,24 +124,138 @@ impl ConfigError {
     pub fn lines(&self) -> Vec<String> {
         match self {
             ConfigError::Read { path, source } => vec![format!("{}: cannot be read: {source}", path.display())],
-            ConfigError::Wrong { path, problems } => problems.iter().map(|problem| problem.line_for(path)).collect(),
+            ConfigError::Wrong { path: _, problems } => problems.iter().map(Problem::to_string).collect(),
         }
     }
 }
 
-/// Reads and validates a configuration file. Besides the text it looks where links lead, to tell whether two names are one
-/// device.
-pub fn load(path: &Path) -> Result<Config, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-    parse(&text).map_err(|problems| ConfigError::Wrong { path: path.to_owned(), problems })
+/// Everything that a configuration is read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sources {
+    /// The file; `conf.d` lies beside it.
+    pub path: PathBuf,
+    /// Variables, of which those that begin with `VOLHOLD_` count.
+    pub environment: Vec<(String, OsString)>,
+    /// `KEY=VALUE` of each `--set`.
+    pub set: Vec<String>,
+}
+
+/// A validated configuration, with where each value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    pub config: Config,
+    /// By key: `paths.state`, `guard.main.device`. What is not in here is a default.
+    pub origins: BTreeMap<String, Place>,
+}
+
+impl Sources {
+    /// The file and its `conf.d`, nothing else.
+    pub fn file(path: &Path) -> Self {
+        Sources { path: path.to_owned(), environment: Vec::new(), set: Vec::new() }
+    }
+
+    /// With this process's environment and flags.
+    pub fn of_process(path: &Path, set: &[String]) -> Self {
+        let vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        let environment = vars.filter(|(name, _)| name.starts_with("VOLHOLD_")).collect();
+        Sources { path: path.to_owned(), environment, set: set.to_vec() }
+    }
+
+    /// The file, then `conf.d/*.toml` beside it, sorted by name. Names that begin with a dot are not meant to be seen.
+    fn files(&self) -> Result<Vec<PathBuf>, ConfigError> {
+        let mut files = vec![self.path.clone()];
+        let dir = self.path.with_file_name("conf.d");
+        let failed = |source| ConfigError::Read { path: dir.clone(), source };
+        let entries = match std::fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(files),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(failed)?.file_name();
+            let bytes = name.as_encoded_bytes();
+            if bytes.ends_with(b".toml") && !bytes.starts_with(b".") {
+                names.push(name);
+            }
+        }
+        names.sort();
+        files.extend(names.iter().map(|name| dir.join(name)));
+        Ok(files)
+    }
+
+    /// Where the state dir may be while the configuration cannot be used: as far as the layers can be read, the last first;
+    /// then the default.
+    pub fn state_candidates(&self) -> Vec<PathBuf> {
+        let files = self.files().unwrap_or_else(|_unreadable| vec![self.path.clone()]);
+        let mut ignored = Vec::new();
+        let texts = files.iter().filter_map(|path| Some((path, std::fs::read_to_string(path).ok()?)));
+        let mut layers: Vec<Written> = texts.map(|(path, text)| written::read(path, &text, &mut ignored)).collect();
+        layers.push(outside::environment(&self.environment, &[], &mut ignored));
+        layers.push(outside::flags(&self.set, &mut ignored));
+        let named = layers.iter().rev().filter_map(|layer| layer.paths.get("state"));
+        let mut candidates: Vec<PathBuf> = named
+            .map(|state| Path::new(state.text()).components().collect::<PathBuf>())
+            .filter(|state| state.is_absolute())
+            .collect();
+        candidates.push(check::STATE.into());
+        candidates
+    }
+}
+
+/// Reads, merges and validates. Besides the texts it looks where links lead, to tell whether two names are one device. All
+/// mistakes are told, in the order of layers and texts.
+pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
+    let mut texts = Vec::new();
+    for path in sources.files()? {
+        match std::fs::read_to_string(&path) {
+            Ok(text) => texts.push((path, text)),
+            Err(source) => return Err(ConfigError::Read { path, source }),
+        }
+    }
+    merged(&texts, sources).map_err(|problems| ConfigError::Wrong { path: sources.path.clone(), problems })
+}
+
+fn merged(texts: &[(PathBuf, String)], sources: &Sources) -> Result<Loaded, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut merged = Merged::default();
+    let mut number = 0_usize;
+    for (path, text) in texts {
+        merged.lay(written::read(path, text, &mut problems), number, &mut problems);
+        number = number.saturating_add(1);
+    }
+    // What an unreadable text would have said is not known: that others contradict or lack it is no mistake of theirs.
+    let readable = problems.iter().all(|problem| !problem.key.is_empty());
+    let from_environment = outside::environment(&sources.environment, &merged.names(), &mut problems);
+    merged.lay(from_environment, number, &mut problems);
+    merged.lay(outside::flags(&sources.set, &mut problems), number.saturating_add(1), &mut problems);
+    let config = if readable { check::check(&merged, &mut problems) } else { None };
+    let order = |place: &Place| match place {
+        Place::File { path, line, column } => {
+            (texts.iter().position(|(known, _)| known == path).unwrap_or(texts.len()), *line, *column)
+        }
+        Place::Environment { .. } | Place::Flag { .. } | Place::Default => (texts.len(), 0, 0),
+    };
+    problems.sort_by_key(|problem| order(&problem.place));
+    match config {
+        Some(config) if problems.is_empty() => Ok(Loaded { config, origins: origins(&merged) }),
+        Some(_) | None => Err(problems),
+    }
+}
+
+fn origins(merged: &Merged) -> BTreeMap<String, Place> {
+    let mut origins: BTreeMap<String, Place> =
+        merged.paths.iter().map(|(name, value)| (format!("paths.{name}"), value.place.clone())).collect();
+    for guard in &merged.guards {
+        let Some(called) = guard.name() else { continue };
+        for (name, value) in &guard.values {
+            origins.insert(format!("guard.{}.{name}", called.text()), value.place.clone());
+        }
+    }
+    origins
 }
 
 impl Config {
-    /// [`load`].
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        load(path)
-    }
-
     /// The guard of this name.
     pub fn guard(&self, name: &GuardName) -> Option<&GuardConfig> {
         self.guards.iter().find(|guard| guard.name == *name)

@@ -22,6 +22,8 @@ pub mod decision;
 pub mod fold;
 /// Who writes: machine id and boot id.
 pub mod host;
+/// The last valid configuration, as a text.
+pub mod kept;
 /// The form of a ledger: frames, torn tails, broken chains. Pure.
 pub mod ledger;
 /// The ledger on the node.
@@ -32,5 +34,6 @@ mod files;
 pub use decision::{DecisionError, evidence_digest, load_decision, store_decision};
 pub use fold::fold;
 pub use host::{HostError, boot_id, machine_id};
+pub use kept::{kept_config_path, load_kept_config, store_kept_config};
 pub use ledger::{LedgerBroken, Parsed, TornAt};
 pub use node::{NodeLedger, NodeLedgerError, NodeReading};

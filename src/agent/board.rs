@@ -4,44 +4,70 @@ use crate::gate::{files, notify};
 use crate::model::{Gate, GuardName, GuardStatus, Mode, Status, Time};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Collects what the guards report. Each report is written at once, by rename, so that a reader never sees half of one.
 pub struct Board {
     run: PathBuf,
-    guards: Mutex<BTreeMap<GuardName, GuardStatus>>,
+    shown: Mutex<Shown>,
+}
+
+#[derive(Default)]
+struct Shown {
+    guards: BTreeMap<GuardName, GuardStatus>,
+    /// What is wrong with the configuration.
+    config: Vec<String>,
 }
 
 impl Board {
     pub fn new(run: PathBuf) -> Self {
-        Board { run, guards: Mutex::new(BTreeMap::new()) }
+        Board { run, shown: Mutex::default() }
     }
 
     /// Takes a guard's state and shows it. A report that changes nothing is not written again.
     pub fn report(&self, status: GuardStatus) {
-        let mut guards = match self.guards.lock() {
-            Ok(guards) => guards,
-            // A panic elsewhere must not blind the status: the map itself is whole after every insert.
-            Err(poisoned) => poisoned.into_inner(),
-        };
-        if guards.get(&status.name) == Some(&status) {
+        let mut shown = self.shown();
+        if shown.guards.get(&status.name) == Some(&status) {
             return;
         }
-        guards.insert(status.name.clone(), status);
-        self.write(&guards);
+        shown.guards.insert(status.name.clone(), status);
+        self.write(&shown);
+    }
+
+    /// Forgets a guard that is not configured any more.
+    pub fn remove(&self, name: &GuardName) {
+        let mut shown = self.shown();
+        shown.guards.remove(name);
+        self.write(&shown);
+    }
+
+    /// Shows what is wrong with the configuration; nothing where all is well.
+    pub fn complain(&self, config: Vec<String>) {
+        let mut shown = self.shown();
+        if shown.config == config {
+            return;
+        }
+        shown.config = config;
+        self.write(&shown);
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        // A panic elsewhere must not blind the status: what is shown is whole after every change.
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Shows what is known so far, also when that is no guard at all.
     pub fn show(&self) {
-        match self.guards.lock() {
-            Ok(guards) => self.write(&guards),
-            Err(poisoned) => self.write(&poisoned.into_inner()),
-        }
+        self.write(&self.shown());
     }
 
-    fn write(&self, guards: &BTreeMap<GuardName, GuardStatus>) {
-        let list: Vec<GuardStatus> = guards.values().cloned().collect();
-        notify::status(&summary(&list));
+    fn write(&self, shown: &Shown) {
+        let list: Vec<GuardStatus> = shown.guards.values().cloned().collect();
+        let summary = summary(&list);
+        match shown.config.first() {
+            Some(problem) => notify::status(&format!("{summary}; the configuration: {problem}")),
+            None => notify::status(&summary),
+        }
         let status = Status {
             api_version: "volhold/v1".to_owned(),
             kind: "Status".to_owned(),
@@ -49,6 +75,7 @@ impl Board {
             written_at: Time::now(),
             pid: std::process::id(),
             guards: list,
+            config: shown.config.clone(),
         };
         if let Err(error) = files::write_status(&self.run, &status) {
             tracing::error!(event = "status.unwritten", error = %error, "cannot write the status file");

@@ -12,7 +12,7 @@ use super::publish;
 use super::rounds::{Rounds, Wake};
 use crate::act::{fsck, mkfs, mount, mount::DetachedMount, seal};
 use crate::cloud::{Local, VolumeProvider};
-use crate::config::{Config, GuardConfig};
+use crate::config::{self, Config, GuardConfig, Paths};
 use crate::device::{Device, UdevLock};
 use crate::etcd::VolumeHints;
 use crate::gate::{files, notify};
@@ -38,9 +38,21 @@ const FSCK: Duration = Duration::from_secs(31 * 60);
 /// mkfs without lazy initialisation writes inode tables: 20 GiB take seconds, 16 TiB minutes.
 const MKFS: Duration = Duration::from_secs(15 * 60);
 
+/// What the agent wants of a guard, as the configuration has it now.
+#[derive(Debug, Clone)]
+pub enum Order {
+    /// With what was held back of it already.
+    Run(Box<GuardConfig>, Vec<Reason>),
+    /// It is not configured any more.
+    Leave,
+}
+
 /// One guard and everything it holds.
 pub struct Driver {
     config: GuardConfig,
+    /// What the configuration wants and an open gate holds back.
+    held_back: Vec<Reason>,
+    paths: Paths,
     run: PathBuf,
     memory: Memory,
     board: Arc<Board>,
@@ -60,14 +72,11 @@ pub struct Driver {
 
 impl Driver {
     pub fn new(config: GuardConfig, whole: &Config, here: Here, board: Arc<Board>, rounds: Rounds) -> Self {
-        let policy = GuardPolicy {
-            mode: config.mode,
-            fstype: config.fstype.clone(),
-            format: config.format,
-            start: super::start_policy(&config),
-        };
+        let policy = policy(&config);
         let memory = Memory { state: whole.paths.state.clone(), guard: config.name.clone(), here };
         Driver {
+            held_back: Vec::new(),
+            paths: whole.paths.clone(),
             run: whole.paths.run.clone(),
             memory,
             board,
@@ -86,8 +95,12 @@ impl Driver {
         }
     }
 
-    /// Runs until the agent is told to stop. Leaves gate, mounts and etcd as they are.
-    pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
+    /// Runs until the agent is told to stop, or the guard to leave. Leaves gate, mounts and etcd as they are.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>, mut orders: watch::Receiver<Order>) {
+        if let Order::Run(_same, held_back) = &*orders.borrow_and_update() {
+            self.held_back = held_back.clone();
+        }
+        self.tell_held_back();
         self.report();
         let mut event = Some(Event::LookAgain);
         loop {
@@ -98,12 +111,25 @@ impl Driver {
                 break;
             }
             let wake = tokio::select! {
-                wake = self.rounds.next(&self.guard.state) => wake,
+                wake = self.rounds.next(&self.guard.state) => Some(wake),
+                order = orders.changed() => match order {
+                    Ok(()) => None,
+                    Err(_agent_ended) => break,
+                },
                 _ = stop.changed() => break,
             };
             event = match wake {
-                Wake::LookAgain => Some(Event::LookAgain),
-                Wake::Mark => Some(self.mark().await),
+                Some(Wake::LookAgain) => Some(Event::LookAgain),
+                Some(Wake::Mark) => Some(self.mark().await),
+                None => {
+                    let order = orders.borrow_and_update().clone();
+                    match (self.obey(order).await, orders.has_changed()) {
+                        (true, _) => Some(Event::LookAgain),
+                        // Configured again meanwhile: the next order says how.
+                        (false, Ok(true)) => None,
+                        (false, Ok(false) | Err(_)) => return,
+                    }
+                }
             };
         }
         // Whatever progress is durable by now is kept, in the time that a stop leaves.
@@ -112,6 +138,63 @@ impl Driver {
             if let Ok(event) = last {
                 self.follow(event, &stop).await;
             }
+        }
+    }
+
+    /// Takes a new configuration, as far as an open gate allows it. `false`: the guard has let everything go, and ends.
+    async fn obey(&mut self, order: Order) -> bool {
+        let open = super::standing::is_open(&self.run, &self.config.name, &self.memory.here.boot_id);
+        let (config, held_back) = match order {
+            Order::Run(wanted, held_back) if open => {
+                let (config, told) = config::hold_back(&self.config, &wanted);
+                let told = super::standing::reasons(told);
+                // The agent has compared with the same running configuration, unless the gate opened since.
+                (config, if told.is_empty() { held_back } else { told })
+            }
+            Order::Run(wanted, _) => (*wanted, Vec::new()),
+            Order::Leave if open => {
+                let told = config::removal_held_back(&self.config);
+                (self.config.clone(), super::standing::reasons(vec![told]))
+            }
+            Order::Leave => {
+                tracing::warn!(event = "guard.removed", guard = %self.config.name, "not configured any more: lets its device go");
+                self.let_go().await;
+                self.board.remove(&self.config.name);
+                return false;
+            }
+        };
+        let elsewhere = config.device != self.config.device || config.mode != self.config.mode;
+        if elsewhere && !open {
+            // A claim on what is not this guard's any more must not stay, with us or with systemd.
+            self.let_go().await;
+        }
+        if config != self.config {
+            tracing::info!(event = "guard.reconfigured", guard = %config.name, "takes its new configuration");
+        }
+        self.guard.policy = policy(&config);
+        self.rounds.reconfigure(config.mode);
+        self.decided = None;
+        self.config = config;
+        self.held_back = held_back;
+        self.tell_held_back();
+        if open {
+            self.keep_running();
+        }
+        true
+    }
+
+    fn tell_held_back(&self) {
+        for reason in &self.held_back {
+            tracing::warn!(event = "config.held-back", guard = %self.config.name, "{}", reason.message);
+        }
+    }
+
+    /// Keeps what the gate is open with, for the agent's next start in this boot and for `gate check`.
+    fn keep_running(&self) {
+        let whole = Config { guards: Vec::new(), paths: self.paths.clone() };
+        let text = config::running_text(&self.config, &whole);
+        if let Err(error) = files::write_running(&self.run, &self.config.name, &text) {
+            tracing::error!(event = "config.unkept", guard = %self.config.name, error = %super::chain(&error), "what the gate is open with was not kept");
         }
     }
 
@@ -620,6 +703,7 @@ impl Driver {
             mount_id: None,
             boot_id: self.memory.here.boot_id.clone(),
         };
+        self.keep_running();
         if let Err(error) = files::open_gate(&self.run, &self.config.name, &published) {
             tracing::error!(event = "gate.unwritten", guard = %self.config.name, error = %super::chain(&error), "cannot open the gate");
         }
@@ -805,13 +889,17 @@ impl Driver {
             publish: self.config.publish.display().to_string(),
             data_dir,
             reasons: self.guard.reasons().to_vec(),
-            warnings: self.guard.warnings.clone(),
+            warnings: self.warnings(),
             since: self.since,
         }
     }
 
+    fn warnings(&self) -> Vec<Reason> {
+        self.guard.warnings.iter().chain(&self.held_back).cloned().collect()
+    }
+
     fn report(&mut self) {
-        let now = (self.guard.gate(), self.guard.reasons().to_vec(), self.guard.warnings.clone());
+        let now = (self.guard.gate(), self.guard.reasons().to_vec(), self.warnings());
         if self.shown.as_ref() != Some(&now) {
             self.since = Time::now();
             let name = &self.config.name;
@@ -851,6 +939,16 @@ impl Driver {
         .await?;
         self.device = Some(device);
         Ok(outcome)
+    }
+}
+
+/// What a configuration means for the state machine.
+fn policy(config: &GuardConfig) -> GuardPolicy {
+    GuardPolicy {
+        mode: config.mode,
+        fstype: config.fstype.clone(),
+        format: config.format,
+        start: super::start_policy(config),
     }
 }
 

@@ -90,6 +90,13 @@ impl Rounds {
         self.device = name;
     }
 
+    /// The configuration changed: what was waited for may not be what is to be waited for now.
+    pub fn reconfigure(&mut self, mode: Mode) {
+        self.mode = mode;
+        self.device = None;
+        self.state = None;
+    }
+
     /// A mark was read.
     pub fn marked(&mut self, holds_data: bool) {
         if holds_data {

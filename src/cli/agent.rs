@@ -11,8 +11,9 @@ use tracing_subscriber::EnvFilter;
 /// Runs the agent until it is told to stop.
 pub fn run(context: &Context) -> Result<Exit, Failure> {
     log();
-    let config = context.config()?;
-    agent::run(config).map_err(|e| Failure::new(Exit::Error, "the agent cannot run").because(&e))?;
+    let standing = context.standing()?;
+    agent::run(context.sources.clone(), standing)
+        .map_err(|e| Failure::new(Exit::Error, "the agent cannot run").because(&e))?;
     Ok(Exit::Ok)
 }
 

@@ -23,6 +23,10 @@ pub struct Cli {
     #[arg(long, global = true, env = "VOLHOLD_CONFIG", default_value = DEFAULT_CONFIG, value_name = "PATH")]
     pub config: PathBuf,
 
+    /// Set one key of the configuration, such as guard.main.mode=observe
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
     /// How to print
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table, value_name = "FORM")]
     pub output: Output,
@@ -141,6 +145,12 @@ pub enum ConfigVerb {
     Check {
         /// Instead of the file that --config names
         path: Option<PathBuf>,
+    },
+    /// Print the configuration as it counts, all layers merged and defaults filled in
+    Show {
+        /// Say behind each value where it comes from: a file's line, a variable, a flag, a default
+        #[arg(long)]
+        origin: bool,
     },
 }
 

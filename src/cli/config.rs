@@ -1,26 +1,24 @@
-//! `volhold config check`, and reading the configuration for all other verbs.
+//! `volhold config check` and `config show`: what is written, without falling back on what was valid once.
 
+use super::args::Output;
 use super::exit::Exit;
-use super::output::{Context, Failure};
+use super::output::{Context, Failure, put};
 use super::text::Tone;
-use crate::config::{Config, ConfigError};
-use crate::model::{DeviceSpec, Mode};
+use crate::config::{ConfigError, Loaded, Place, Sources, device_words, json, load, toml};
+use crate::model::Mode;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Reads and validates. Whatever is wrong ends with exit code 78; a file that may not be read, with 77.
-pub fn load(path: &Path) -> Result<Config, Failure> {
-    Config::load(path).map_err(|error| {
-        let exit = match &error {
-            ConfigError::Read { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-                Exit::NoPermission
-            }
-            ConfigError::Read { .. } | ConfigError::Wrong { .. } => Exit::BadConfig,
-        };
-        let mut failure = Failure::new(exit, "the configuration cannot be used");
-        failure.causes = error.lines();
-        failure
-    })
+/// Whatever is wrong ends with exit code 78; a file that may not be read, with 77.
+pub fn unusable(error: &ConfigError) -> Failure {
+    let exit = match error {
+        ConfigError::Read { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => Exit::NoPermission,
+        ConfigError::Read { .. } | ConfigError::Wrong { .. } => Exit::BadConfig,
+    };
+    let mut failure = Failure::new(exit, "the configuration cannot be used");
+    failure.causes = error.lines();
+    failure
 }
 
 /// The document of `config check -o json`.
@@ -44,8 +42,12 @@ struct GuardLine {
 }
 
 pub fn check(context: &Context, path: Option<&Path>) -> Result<Exit, Failure> {
-    let path = path.unwrap_or(&context.config_path);
-    let config = load(path)?;
+    let sources = match path {
+        Some(path) => Sources { path: path.to_owned(), ..context.sources.clone() },
+        None => context.sources.clone(),
+    };
+    let path = &sources.path;
+    let config = load(&sources).map_err(|error| unusable(&error))?.config;
     let guards = config.guards.iter().map(|g| GuardLine {
         name: g.name.to_string(),
         mode: g.mode,
@@ -55,7 +57,7 @@ pub fn check(context: &Context, path: Option<&Path>) -> Result<Exit, Failure> {
     let document = Checked {
         api_version: "volhold/v1",
         kind: "ConfigCheck",
-        path: path.to_owned(),
+        path: path.clone(),
         guards: guards.collect(),
         remarks: config.remarks(),
     };
@@ -76,11 +78,26 @@ pub fn check(context: &Context, path: Option<&Path>) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The device as it stands in the configuration.
-pub fn device_words(device: &DeviceSpec) -> String {
-    match device {
-        DeviceSpec::Path(path) => path.display().to_string(),
-        DeviceSpec::Uuid(uuid) => format!("UUID={uuid}"),
-        DeviceSpec::Label(label) => format!("LABEL={label}"),
+/// The document of `config show -o json`.
+#[derive(Debug, Serialize)]
+struct Shown {
+    #[serde(rename = "apiVersion")]
+    api_version: &'static str,
+    kind: &'static str,
+    config: serde_json::Value,
+    /// By key, `guard.main.device`; what is not in here is a default.
+    origins: BTreeMap<String, Place>,
+}
+
+pub fn show(context: &Context, origin: bool) -> Result<Exit, Failure> {
+    let Loaded { config, origins } = load(&context.sources).map_err(|error| unusable(&error))?;
+    match context.output {
+        // Lines as they are, however long: they are for another program to read back.
+        Output::Table => put(&toml(&config, origin.then_some(&origins)))?,
+        Output::Json => {
+            let document = Shown { api_version: "volhold/v1", kind: "Config", config: json(&config), origins };
+            context.print(&document, |_screen| {})?;
+        }
     }
+    Ok(Exit::Ok)
 }

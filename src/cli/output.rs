@@ -6,15 +6,16 @@
 use super::args::Output;
 use super::exit::Exit;
 use super::text::{Screen, clean, clean_json};
-use crate::config::Config;
+use crate::agent::standing::{Standing, standing};
+use crate::config::{Config, Sources};
+use crate::record::boot_id;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
 
 /// What every verb is given.
 #[derive(Debug)]
 pub struct Context {
-    pub config_path: PathBuf,
+    pub sources: Sources,
     pub output: Output,
 }
 
@@ -72,9 +73,24 @@ pub fn io_failure(what: impl Into<String>, error: &std::io::Error) -> Failure {
 }
 
 impl Context {
-    /// The validated configuration.
+    /// The configuration that counts. Where what is written cannot be used, that is said on standard error.
     pub fn config(&self) -> Result<Config, Failure> {
-        super::config::load(&self.config_path)
+        let standing = self.standing()?;
+        let problems = standing.problems();
+        if !problems.is_empty() {
+            let mut text = "volhold: the configuration cannot be used\n".to_owned();
+            for problem in &problems {
+                text.push_str(&format!("  {}\n", clean(problem)));
+            }
+            diagnose(&text);
+        }
+        Ok(standing.config)
+    }
+
+    /// The same, with where it was read, and without a word.
+    pub fn standing(&self) -> Result<Standing, Failure> {
+        let boot_id = boot_id().map_err(|e| Failure::new(Exit::Error, "cannot tell which boot this is").because(&e))?;
+        standing(&self.sources, &boot_id).map_err(|error| super::config::unusable(&error))
     }
 
     /// A page for standard output, in colour where a terminal will show it.

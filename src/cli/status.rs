@@ -22,6 +22,9 @@ pub struct StatusDocument {
     kind: &'static str,
     agent: AgentFacts,
     pub guards: Vec<GuardStatus>,
+    /// What is wrong with the configuration, one line each: the agent runs on the last valid one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    config: Vec<String>,
     /// Configured guards about which the agent has written nothing: not open.
     pub unreported: Vec<GuardName>,
 }
@@ -76,10 +79,10 @@ pub fn run(context: &Context) -> Result<Exit, Failure> {
 
 fn document(config: &Config, status: Option<Status>) -> StatusDocument {
     let agent = agent_of(status.as_ref());
-    let guards = status.map(|s| s.guards).unwrap_or_default();
+    let (guards, problems) = status.map(|s| (s.guards, s.config)).unwrap_or_default();
     let unreported =
         config.guards.iter().map(|g| g.name.clone()).filter(|name| guards.iter().all(|g| &g.name != name)).collect();
-    StatusDocument { api_version: "volhold/v1", kind: "Status", agent, guards, unreported }
+    StatusDocument { api_version: "volhold/v1", kind: "Status", agent, guards, config: problems, unreported }
 }
 
 /// Held outweighs waiting, and a guard that nobody reports is not open.
@@ -95,6 +98,12 @@ fn exit(document: &StatusDocument) -> Exit {
 
 fn draw(screen: &mut Screen, document: &StatusDocument, now: Time) {
     draw_agent(screen, &document.agent, now);
+    if !document.config.is_empty() {
+        screen.tone(Tone::Bad, "The configuration cannot be used as it stands:");
+        for problem in &document.config {
+            screen.hanging("  config", 11, problem);
+        }
+    }
     screen.blank();
     if document.guards.is_empty() && document.unreported.is_empty() {
         screen.para(0, "No guard is configured, so volhold guards nothing here.");

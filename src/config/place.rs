@@ -1,41 +1,74 @@
-//! Where in the text a mistake is, and which name was perhaps meant.
+//! Where a value comes from, what is wrong with it, and which name was perhaps meant.
 
+use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// One mistake with its place. Lines and columns count from 1, columns in characters.
+/// Where a value comes from. Lines and columns count from 1, columns in characters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "from")]
+pub enum Place {
+    File {
+        path: PathBuf,
+        line: usize,
+        column: usize,
+    },
+    Environment {
+        variable: String,
+    },
+    /// `--set KEY=VALUE`
+    Flag {
+        flag: String,
+    },
+    Default,
+}
+
+impl Place {
+    pub(super) fn in_file(path: &Path, text: &str, span: Range<usize>) -> Self {
+        let before = text.get(..span.start).unwrap_or(text);
+        let line = before.matches('\n').count().saturating_add(1);
+        let column = before.rsplit('\n').next().map_or(0, |rest| rest.chars().count()).saturating_add(1);
+        Place::File { path: path.to_owned(), line, column }
+    }
+
+    /// Without the column: what `config show --origin` prints.
+    pub fn short(&self) -> String {
+        match self {
+            Place::File { path, line, .. } => format!("{}:{line}", path.display()),
+            Place::Environment { .. } | Place::Flag { .. } | Place::Default => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
+            Place::Environment { variable } => write!(f, "environment {variable}"),
+            Place::Flag { flag } => f.write_str(flag),
+            Place::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// One mistake with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    pub line: usize,
-    pub column: usize,
-    /// Path of the key, `guard[0].format`; empty where the text is no TOML.
+    pub place: Place,
+    /// Path of the key, `guard[0].format`; empty where a text is no TOML.
     pub key: String,
     /// What is wrong and what is wanted.
     pub message: String,
 }
 
-impl Problem {
-    pub(super) fn at(text: &str, span: Range<usize>, key: &str, message: impl Into<String>) -> Self {
-        let before = text.get(..span.start).unwrap_or(text);
-        let line = before.matches('\n').count().saturating_add(1);
-        let column = before.rsplit('\n').next().map_or(0, |rest| rest.chars().count()).saturating_add(1);
-        Problem { line, column, key: key.to_owned(), message: message.into() }
-    }
-
-    pub(super) fn line_for(&self, path: &Path) -> String {
-        let Problem { line, column, .. } = self;
-        format!("{}:{line}:{column}: {}", path.display(), self.sentence())
-    }
-
-    fn sentence(&self) -> String {
-        if self.key.is_empty() { self.message.clone() } else { format!("{}: {}", self.key, self.message) }
-    }
-}
-
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: {}", self.line, self.column, self.sentence())
+        write!(f, "{}: ", self.place)?;
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.message)
     }
 }
 

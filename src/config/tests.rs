@@ -1,5 +1,20 @@
 use super::*;
 
+impl Problem {
+    fn at(&self) -> (usize, usize) {
+        match self.place {
+            Place::File { line, column, .. } => (line, column),
+            Place::Environment { .. } | Place::Flag { .. } | Place::Default => (0, 0),
+        }
+    }
+}
+
+/// One file and nothing else.
+fn parse(text: &str) -> Result<Config, Vec<Problem>> {
+    let path = PathBuf::from("t.toml");
+    merged(&[(path.clone(), text.to_owned())], &Sources::file(&path)).map(|loaded| loaded.config)
+}
+
 const LEAST: &str = r#"
 [[guard]]
 name = "main"
@@ -96,7 +111,7 @@ fn an_empty_file_is_valid_and_remarked_upon() {
 #[test]
 fn an_unknown_key_is_told_with_its_place_and_the_one_that_was_meant() {
     let wrong = mistake("formt = \"never\"");
-    assert_eq!((wrong.line, wrong.column, wrong.key.as_str()), (6, 1, "guard[0].formt"));
+    assert_eq!((wrong.at(), wrong.key.as_str()), ((6, 1), "guard[0].formt"));
     assert!(wrong.message.contains("did you mean `format`?"), "{}", wrong.message);
     assert!(mistake("data-dir = \"x\"").message.contains("`data_dir`"));
     assert!(mistake("weather = \"x\"").message.contains("known here: name, mode"));
@@ -111,7 +126,7 @@ fn all_mistakes_are_told_in_the_order_of_the_text() {
     let all = problems(
         "[paths]\nrun = \"run\"\n[[guard]]\nname = \"Main\"\nmode = \"enforced\"\ndevice = 7\n  publish = \"/\"\nfresh = true\n",
     );
-    let places: Vec<(usize, usize, &str)> = all.iter().map(|p| (p.line, p.column, p.key.as_str())).collect();
+    let places: Vec<(usize, usize, &str)> = all.iter().map(|p| (p.at().0, p.at().1, p.key.as_str())).collect();
     assert_eq!(
         places,
         [
@@ -129,14 +144,14 @@ fn all_mistakes_are_told_in_the_order_of_the_text() {
 #[test]
 fn a_text_that_is_no_toml_is_told_with_its_place() {
     let all = problems("[[guard]]\nname = main\n");
-    assert_eq!((all[0].line, all[0].key.as_str()), (2, ""));
-    assert_eq!(problems("[[guard]]\nname = \"a\"\nname = \"b\"\n")[0].line, 3);
+    assert_eq!((all[0].at().0, all[0].key.as_str()), (2, ""));
+    assert_eq!(problems("[[guard]]\nname = \"a\"\nname = \"b\"\n")[0].at().0, 3);
 }
 
 #[test]
 fn what_is_missing_is_told_at_the_guards_header() {
     let all = problems("\n[[guard]]\nname = \"a\"\n");
-    let told: Vec<(usize, &str)> = all.iter().map(|p| (p.line, p.message.as_str())).collect();
+    let told: Vec<(usize, &str)> = all.iter().map(|p| (p.at().0, p.message.as_str())).collect();
     assert_eq!(told, [(2, "`device` is missing"), (2, "`publish` is missing")]);
 }
 
@@ -167,7 +182,7 @@ fn values_that_cannot_be_are_refused() {
         let wrong = mistake(line);
         assert_eq!(wrong.key, format!("guard[0].{key}"), "{line}");
         assert!(wrong.message.contains(says), "{line}: {}", wrong.message);
-        assert_eq!(wrong.line, 6, "{line}");
+        assert_eq!(wrong.at().0, 6, "{line}");
     }
 }
 
@@ -194,7 +209,7 @@ fn a_device_named_by_what_is_written_on_it_can_never_be_blank() {
     assert!(parse(&guard_with("/dev/vdb", "/mnt/a", blank)).is_ok());
     for device in [uuid, "LABEL=etcd"] {
         let all = problems(&guard_with(device, "/mnt/a", blank));
-        assert_eq!((all.len(), all[0].key.as_str(), all[0].line), (1, "guard[0].format", 5));
+        assert_eq!((all.len(), all[0].key.as_str(), all[0].at().0), (1, "guard[0].format", 5));
     }
 }
 
@@ -249,12 +264,12 @@ fn state_and_run_do_not_lie_in_one_another() {
 fn a_file_is_loaded_and_its_mistakes_carry_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("volhold.toml");
-    assert!(matches!(Config::load(&path), Err(ConfigError::Read { .. })));
+    assert!(matches!(load(&Sources::file(&path)), Err(ConfigError::Read { .. })));
     std::fs::write(&path, LEAST).unwrap();
-    let config = Config::load(&path).unwrap();
+    let config = load(&Sources::file(&path)).unwrap().config;
     assert!(config.guard(&"main".parse().unwrap()).is_some());
     std::fs::write(&path, format!("{LEAST}fresh = \"alow\"\n")).unwrap();
-    let error = Config::load(&path).unwrap_err();
+    let error = load(&Sources::file(&path)).unwrap_err();
     assert_eq!(error.to_string(), format!("one mistake in {}", path.display()));
     assert_eq!(
         error.lines(),
@@ -269,3 +284,5 @@ fn what_may_not_be_meant_is_remarked_upon() {
     assert_eq!(remarks.len(), 3, "{remarks:?}");
     assert_eq!(parse(LEAST).unwrap().remarks(), [""; 0]);
 }
+
+mod layers;

@@ -1,42 +1,53 @@
-//! The file as written: each value with its place, types and names of keys checked, meanings not yet.
+//! One layer as written: each value with its place, types and names of keys checked, meanings not yet.
 
-use super::place::{Problem, nearest};
+use super::place::{Place, Problem, nearest};
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-pub(super) type Text = Spanned<String>;
+/// A value as written.
+#[derive(Debug, Clone)]
+pub(super) struct Value {
+    pub place: Place,
+    /// As its layer names it: `guard[0].format`, `guard.main.format`.
+    pub key: String,
+    /// One text; several where the key takes a list.
+    pub texts: Vec<(String, Place)>,
+}
 
-/// The whole file.
+impl Value {
+    pub(super) fn one(key: String, text: &str, place: Place) -> Self {
+        Value { texts: vec![(text.to_owned(), place.clone())], place, key }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        self.texts.first().map_or("", |(text, _)| text)
+    }
+}
+
+pub(super) type Values = BTreeMap<&'static str, Value>;
+
+/// One layer: a file, the environment, the flags.
+#[derive(Debug, Default)]
 pub(super) struct Written {
-    pub state: Option<Text>,
-    pub run: Option<Text>,
+    pub paths: Values,
     pub guards: Vec<WrittenGuard>,
 }
 
 /// One `[[guard]]`.
+#[derive(Debug, Clone)]
 pub(super) struct WrittenGuard {
     /// `guard[0]`
     pub key: String,
     /// Of the header, for what is missing.
-    pub span: Range<usize>,
-    pub name: Option<Text>,
-    pub mode: Option<Text>,
-    pub provider: Option<Text>,
-    pub device: Option<Text>,
-    pub fstype: Option<Text>,
-    pub format: Option<Text>,
-    pub publish: Option<Text>,
-    pub data_dir: Option<Text>,
-    pub owner: Option<Text>,
-    pub dir_mode: Option<Text>,
-    pub fresh: Option<Text>,
-    pub member: Option<Text>,
-    pub peer_url: Option<Text>,
-    pub mount_options: Vec<Text>,
+    pub place: Place,
+    pub values: Values,
 }
 
-const GUARD_KEYS: &[&str] = &[
+pub(super) const PATH_KEYS: &[&str] = &["state", "run"];
+pub(super) const GUARD_KEYS: &[&str] = &[
     "name",
     "mode",
     "provider",
@@ -52,38 +63,68 @@ const GUARD_KEYS: &[&str] = &[
     "peer_url",
     "mount_options",
 ];
+/// Keys that take a list, or one text with commas.
+const LISTS: &[&str] = &["mount_options"];
 
-/// Collects mistakes.
-pub(super) struct Reader<'t> {
-    pub text: &'t str,
-    pub problems: Vec<Problem>,
+/// What a text without commas becomes for a key: its parts for a list, itself for all others.
+pub(super) fn value_of(name: &str, key: String, text: &str, place: Place) -> Value {
+    if !LISTS.contains(&name) {
+        return Value::one(key, text, place);
+    }
+    let parts = text.split(',').filter(|_| !text.is_empty());
+    Value { texts: parts.map(|part| (part.trim().to_owned(), place.clone())).collect(), place, key }
+}
+
+/// The hint for a name that is not known.
+pub(super) fn unknown(name: &str, known: &[&str]) -> String {
+    match nearest(name, known) {
+        Some(near) => format!("unknown key; did you mean `{near}`?"),
+        None => format!("unknown key; known here: {}", known.join(", ")),
+    }
+}
+
+/// Reads one file.
+struct Reader<'t> {
+    path: &'t Path,
+    text: &'t str,
+    problems: &'t mut Vec<Problem>,
+}
+
+/// Reads a text; what is no TOML is told as that only, and read as far as it can be.
+pub(super) fn read(path: &Path, text: &str, problems: &mut Vec<Problem>) -> Written {
+    Reader { path, text, problems }.read()
 }
 
 impl Reader<'_> {
-    pub(super) fn wrong(&mut self, span: Range<usize>, key: &str, message: impl Into<String>) {
-        self.problems.push(Problem::at(self.text, span, key, message));
+    fn place(&self, span: Range<usize>) -> Place {
+        Place::in_file(self.path, self.text, span)
     }
 
-    /// Reads the whole text; `None` when it is no TOML.
-    pub(super) fn read(&mut self) -> Option<Written> {
-        let text = self.text;
-        let (document, errors) = DeTable::parse_recoverable(text);
+    fn wrong(&mut self, span: Range<usize>, key: &str, message: impl Into<String>) {
+        let place = self.place(span);
+        self.problems.push(Problem { place, key: key.to_owned(), message: message.into() });
+    }
+
+    fn read(&mut self) -> Written {
+        let (document, errors) = DeTable::parse_recoverable(self.text);
         for error in &errors {
             let message = error.message().lines().collect::<Vec<_>>().join("; ");
             self.wrong(error.span().unwrap_or(0..0), "", message);
         }
+        let before = self.problems.len();
+        let written = self.tables(document.get_ref());
         if !errors.is_empty() {
-            return None;
+            // What was made of a broken text is guesswork, and so are mistakes in it.
+            self.problems.truncate(before);
         }
-        let root = document.get_ref();
+        written
+    }
+
+    fn tables(&mut self, root: &DeTable<'_>) -> Written {
         self.only(root, "", &["paths", "guard"]);
-        let mut written = Written { state: None, run: None, guards: Vec::new() };
+        let mut written = Written::default();
         match root.get("paths").map(|value| (value.span(), value.get_ref())) {
-            Some((_, DeValue::Table(paths))) => {
-                self.only(paths, "paths", &["state", "run"]);
-                written.state = self.text(paths, "paths", "state");
-                written.run = self.text(paths, "paths", "run");
-            }
+            Some((_, DeValue::Table(paths))) => written.paths = self.values(paths, "paths", PATH_KEYS),
             Some((span, other)) => self.wrong(span, "paths", format!("is {}, wanted a table `[paths]`", kind(other))),
             None => {}
         }
@@ -92,9 +133,13 @@ impl Reader<'_> {
                 for (index, guard) in guards.iter().enumerate() {
                     let key = format!("guard[{index}]");
                     match guard.get_ref() {
-                        DeValue::Table(table) => written.guards.push(self.written_guard(table, key, guard.span())),
+                        DeValue::Table(table) => {
+                            let values = self.values(table, &key, GUARD_KEYS);
+                            let place = self.place(guard.span());
+                            written.guards.push(WrittenGuard { key, place, values });
+                        }
                         other => {
-                            self.wrong(guard.span(), &key, format!("is {}, wanted a table `[[guard]]`", kind(other)))
+                            self.wrong(guard.span(), &key, format!("is {}, wanted a table `[[guard]]`", kind(other)));
                         }
                     }
                 }
@@ -104,70 +149,47 @@ impl Reader<'_> {
             }
             None => {}
         }
-        Some(written)
+        written
     }
 
-    fn written_guard(&mut self, table: &DeTable<'_>, key: String, span: Range<usize>) -> WrittenGuard {
-        self.only(table, &key, GUARD_KEYS);
-        let mut text = |name| self.text(table, &key, name);
-        WrittenGuard {
-            name: text("name"),
-            mode: text("mode"),
-            provider: text("provider"),
-            device: text("device"),
-            fstype: text("fstype"),
-            format: text("format"),
-            publish: text("publish"),
-            data_dir: text("data_dir"),
-            owner: text("owner"),
-            dir_mode: text("dir_mode"),
-            fresh: text("fresh"),
-            member: text("member"),
-            peer_url: text("peer_url"),
-            mount_options: self.texts(table, &key, "mount_options"),
-            key,
-            span,
+    fn values(&mut self, table: &DeTable<'_>, path: &str, known: &[&'static str]) -> Values {
+        self.only(table, path, known);
+        let mut values = Values::new();
+        for name in known {
+            let Some(value) = table.get(*name) else { continue };
+            let key = join(path, name);
+            if let Some(value) = self.value(value, name, key) {
+                values.insert(name, value);
+            }
         }
+        values
     }
 
     /// Every key that is not known is a mistake, with the one that was perhaps meant.
     fn only(&mut self, table: &DeTable<'_>, path: &str, known: &[&str]) {
         for (key, _) in table.iter() {
             let name = key.get_ref().as_ref();
-            if known.contains(&name) {
-                continue;
+            if !known.contains(&name) {
+                self.wrong(key.span(), &join(path, name), unknown(name, known));
             }
-            let hint = match nearest(name, known) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("known here: {}", known.join(", ")),
-            };
-            self.wrong(key.span(), &join(path, name), format!("unknown key; {hint}"));
         }
     }
 
-    fn text(&mut self, table: &DeTable<'_>, path: &str, name: &str) -> Option<Text> {
-        let value = table.get(name)?;
-        self.string(value, &join(path, name))
+    fn value(&mut self, value: &Spanned<DeValue<'_>>, name: &str, key: String) -> Option<Value> {
+        if let (DeValue::Array(list), true) = (value.get_ref(), LISTS.contains(&name)) {
+            let place = self.place(value.span());
+            let texts = list.iter().filter_map(|value| Some((self.string(value, &key)?, self.place(value.span()))));
+            let texts = texts.collect();
+            return Some(Value { place, key, texts });
+        }
+        let text = self.string(value, &key)?;
+        let place = self.place(value.span());
+        Some(value_of(name, key, &text, place))
     }
 
-    /// One text with commas, or a list of texts.
-    fn texts(&mut self, table: &DeTable<'_>, path: &str, name: &str) -> Vec<Text> {
-        let key = join(path, name);
-        let Some(value) = table.get(name) else { return Vec::new() };
-        if let DeValue::Array(list) = value.get_ref() {
-            return list.iter().filter_map(|value| self.string(value, &key)).collect();
-        }
-        let Some(text) = self.string(value, &key) else { return Vec::new() };
-        if text.get_ref().is_empty() {
-            return Vec::new();
-        }
-        let span = text.span();
-        text.get_ref().split(',').map(|part| Spanned::new(span.clone(), part.trim().to_owned())).collect()
-    }
-
-    fn string(&mut self, value: &Spanned<DeValue<'_>>, key: &str) -> Option<Text> {
+    fn string(&mut self, value: &Spanned<DeValue<'_>>, key: &str) -> Option<String> {
         match value.get_ref() {
-            DeValue::String(text) => Some(Spanned::new(value.span(), text.clone().into_owned())),
+            DeValue::String(text) => Some(text.clone().into_owned()),
             other => {
                 self.wrong(value.span(), key, format!("is {}, wanted a text in quotes", kind(other)));
                 None
@@ -176,7 +198,7 @@ impl Reader<'_> {
     }
 }
 
-fn join(path: &str, name: &str) -> String {
+pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 

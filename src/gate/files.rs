@@ -4,6 +4,7 @@
 //! ```text
 //! <run>/open/NAME            ready file: the gate is open. For people, ExecStartPre, and hostPath `type: File`
 //! <run>/published/NAME.json  what the gate was opened for: device numbers, mount, data dir
+//! <run>/published/NAME.toml  the configuration that the gate was opened with
 //! <run>/status.json          the state of every guard
 //! <run>/requests/NAME        somebody asked this guard to look again
 //! ```
@@ -102,6 +103,11 @@ pub fn published_path(run: &Path, guard: &GuardName) -> PathBuf {
     run.join("published").join(format!("{guard}.json"))
 }
 
+/// `<run>/published/NAME.toml`
+pub fn running_path(run: &Path, guard: &GuardName) -> PathBuf {
+    run.join("published").join(format!("{guard}.toml"))
+}
+
 /// `<run>/status.json`
 pub fn status_path(run: &Path) -> PathBuf {
     run.join("status.json")
@@ -149,6 +155,41 @@ pub fn write_published(run: &Path, guard: &GuardName, published: &Published) -> 
 /// What the gate was opened for; `None` where it never was.
 pub fn read_published(run: &Path, guard: &GuardName) -> Result<Option<Published>, GateError> {
     read_json(&published_path(run, guard))
+}
+
+/// Keeps the configuration that a gate is open with. What stands in it is `config`'s business.
+pub fn write_running(run: &Path, guard: &GuardName, text: &str) -> Result<(), GateError> {
+    prepare(run)?;
+    replace(&running_path(run, guard), text.as_bytes(), 0o644)
+}
+
+/// The configuration that a gate was opened with; `None` where it never was.
+pub fn read_running(run: &Path, guard: &GuardName) -> Result<Option<String>, GateError> {
+    let path = running_path(run, guard);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(source) => Err(GateError::Read { path, source }),
+    }
+}
+
+/// Guards of which such a configuration is kept, sorted.
+pub fn running_guards(run: &Path) -> Result<Vec<GuardName>, GateError> {
+    let path = run.join("published");
+    let failed = |source| GateError::Read { path: path.clone(), source };
+    let entries = match std::fs::read_dir(&path) {
+        Ok(entries) => entries,
+        Err(error) if is_absent(&error) => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name();
+        let guard = name.to_str().and_then(|name| name.strip_suffix(".toml")).and_then(|name| name.parse().ok());
+        names.extend(guard);
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// The gate is open: the ready file is there, a regular file, and does not say that it is from another boot than `this`.

@@ -14,6 +14,9 @@ pub struct Status {
     pub written_at: Time,
     pub pid: u32,
     pub guards: Vec<GuardStatus>,
+    /// What is wrong with the configuration as it stands, one line each: the agent runs on the last valid one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub config: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -80,6 +80,7 @@ fn write_status(node: &Node, guards: Vec<GuardStatus>) {
         written_at: Time::from_unix(1_796_000_100).unwrap(),
         pid: u32::MAX,
         guards,
+        config: vec![],
     };
     std::fs::write(node.path("run/status.json"), serde_json::to_vec(&status).unwrap()).unwrap();
 }

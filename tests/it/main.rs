@@ -15,5 +15,6 @@ mod incidents_a;
 mod incidents_b;
 mod incidents_c;
 mod incidents_d;
+mod layers;
 mod probe;
 mod record;

@@ -92,7 +92,7 @@ struct Surroundings {
 }
 
 fn surroundings(context: &Context) -> Surroundings {
-    let config = context.config().ok();
+    let config = context.standing().ok().map(|standing| standing.config);
     let status = config.as_ref().and_then(|config| crate::cli::status::read(config).ok().flatten());
     Surroundings { config, status }
 }

@@ -250,15 +250,15 @@ pub const WITNESS_UNREACHABLE: Page = Page {
 pub const CONFIG_CHANGED: Page = Page {
     severity: Severity::Information,
     cause: "the configuration on disk is not the one that the agent runs with",
-    found: "The file was changed since the agent started, or its new text is wrong.",
-    means: "The agent goes on with the last valid configuration until it is started again.",
+    found: "A key was changed that an open gate cannot follow: device, fstype, publish, data_dir, mount_options; or the guard was removed.",
+    means: "This guard keeps the old value until its gate is closed, which is at the next boot. All else applies already.",
     without: "A change that nobody tested meets its first test at the next boot, on all masters at once.",
-    check: &["volhold config check"],
+    check: &["volhold config check", "volhold config show --origin"],
     choices: &[
         CONFIG,
         Choice {
-            command: "systemctl restart volhold",
-            effect: "Takes the new configuration. Open gates stay open, and etcd is not touched.",
+            command: "systemctl reload volhold",
+            effect: "After the old value was put back: reads the configuration again. Open gates stay open, etcd is not touched.",
             safe: true,
         },
     ],

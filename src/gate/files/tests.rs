@@ -43,6 +43,7 @@ fn status() -> Status {
         written_at: Time::from_unix(5).unwrap(),
         pid: 1,
         guards: vec![],
+        config: vec![],
     }
 }
 

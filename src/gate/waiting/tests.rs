@@ -59,6 +59,7 @@ fn say(run: &Path, gate: Gate, reasons: &[ReasonCode]) {
         written_at: Time::now(),
         pid: 1,
         guards: vec![guard],
+        config: vec![],
     };
     write_status(run, &status).unwrap();
 }

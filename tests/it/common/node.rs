@@ -251,6 +251,16 @@ impl Node {
         }
     }
 
+    /// `systemctl reload`: SIGHUP, and waits until the agent says that it has read its configuration.
+    #[track_caller]
+    pub fn reload(&mut self) {
+        self.heard = self.manager.heard();
+        let pid = nix::unistd::Pid::from_raw(self.agent_pid().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).expect("SIGHUP");
+        self.await_said("RELOADING=1");
+        self.await_said("READY=1");
+    }
+
     #[track_caller]
     fn assert_agent_lives(&mut self) {
         let log = self.path("agent.log");

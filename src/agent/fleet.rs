@@ -1,0 +1,137 @@
+//! All guards of one agent: each a task of its own, started, told of a new configuration, and let go.
+
+use super::board::Board;
+use super::clock::Here;
+use super::driver::{Driver, Order};
+use super::rounds::{Hint, Rounds};
+use super::standing::{From, Standing, standing};
+use crate::config::{Config, Paths, Sources, kept_text};
+use crate::gate::notify;
+use crate::model::{GuardName, Reason};
+use crate::record;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
+
+pub struct Fleet {
+    sources: Sources,
+    /// Of the start: neither state nor run dir can move under a running agent.
+    paths: Paths,
+    here: Here,
+    board: Arc<Board>,
+    hints: broadcast::Sender<Hint>,
+    stop: watch::Sender<bool>,
+    orders: BTreeMap<GuardName, watch::Sender<Order>>,
+    tasks: JoinSet<()>,
+}
+
+impl Fleet {
+    /// Starts every guard.
+    pub fn start(
+        sources: Sources,
+        standing: &Standing,
+        here: Here,
+        board: Arc<Board>,
+        hints: broadcast::Sender<Hint>,
+    ) -> Self {
+        let (stop, _) = watch::channel(false);
+        let paths = standing.config.paths.clone();
+        let mut fleet =
+            Fleet { sources, paths, here, board, hints, stop, orders: BTreeMap::new(), tasks: JoinSet::new() };
+        fleet.take(standing);
+        fleet
+    }
+
+    /// Reads the configuration again. What cannot be used changes nothing but the status; what can is given to the guards.
+    pub fn reload(&mut self) {
+        notify::reloading();
+        match standing(&self.sources, &self.here.boot_id) {
+            Ok(standing) => self.take(&standing),
+            Err(error) => {
+                let mut lines = error.lines();
+                lines.push("the agent goes on with the configuration that it has".to_owned());
+                self.complain(lines);
+            }
+        }
+        notify::ready();
+    }
+
+    fn take(&mut self, standing: &Standing) {
+        match &standing.from {
+            // The guards run on it already, or on something as old.
+            From::LastValid { .. } if !self.orders.is_empty() => return self.complain(standing.problems()),
+            From::LastValid { .. } => self.complain(standing.problems()),
+            From::Written(loaded) => {
+                self.complain(self.moved(&standing.config));
+                if let Err(error) = record::store_kept_config(&self.paths.state, &kept_text(loaded, &self.sources.path))
+                {
+                    tracing::error!(event = "config.unkept", %error, "the valid configuration was not kept");
+                }
+                tracing::info!(
+                    event = "config.read",
+                    guards = standing.config.guards.len(),
+                    "the configuration is valid"
+                );
+            }
+        }
+        self.orders.retain(|_, order| !order.is_closed());
+        let config = Config { paths: self.paths.clone(), guards: standing.config.guards.clone() };
+        for guard in &config.guards {
+            let held_back = standing.held_back.get(&guard.name).cloned().unwrap_or_default();
+            match self.orders.get(&guard.name) {
+                // The driver is the one to say what an open gate holds back: it may open at this moment.
+                Some(order) => drop(order.send_replace(Order::Run(Box::new(guard.clone()), held_back))),
+                None => self.spawn(&config, guard, held_back),
+            }
+        }
+        for (name, order) in &self.orders {
+            if config.guard(name).is_none() {
+                order.send_replace(Order::Leave);
+            }
+        }
+    }
+
+    fn spawn(&mut self, config: &Config, guard: &crate::config::GuardConfig, held_back: Vec<Reason>) {
+        let rounds = Rounds::new(guard.name.clone(), guard.mode, self.hints.subscribe());
+        let driver = Driver::new(guard.clone(), config, self.here.clone(), self.board.clone(), rounds);
+        let (order, orders) = watch::channel(Order::Run(Box::new(guard.clone()), held_back));
+        self.orders.insert(guard.name.clone(), order);
+        self.tasks.spawn(driver.run(self.stop.subscribe(), orders));
+    }
+
+    /// Says it in the log and in the status. No lines: all is well.
+    fn complain(&self, lines: Vec<String>) {
+        for line in &lines {
+            tracing::error!(event = "config.unusable", "{line}");
+        }
+        self.board.complain(lines);
+    }
+
+    fn moved(&self, config: &Config) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (name, old, new) in
+            [("state", &self.paths.state, &config.paths.state), ("run", &self.paths.run, &config.paths.run)]
+        {
+            if old != new {
+                lines.push(format!(
+                    "paths.{name} is {} now; {} stays until the agent is started again",
+                    new.display(),
+                    old.display()
+                ));
+            }
+        }
+        lines
+    }
+
+    /// Tells every guard to end, and waits a while for that. Gates, mounts and etcds stay as they are.
+    pub async fn end(mut self) {
+        // Receivers are gone only when every guard has ended already.
+        let _nobody_left = self.stop.send(true);
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(Duration::from_secs(20), ended).await.is_err() {
+            tracing::warn!(event = "agent.impatient", "a guard hangs in the kernel; leaves without it");
+        }
+    }
+}

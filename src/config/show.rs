@@ -1,0 +1,136 @@
+//! A validated configuration as text that reads back as the same: for `config show`, and for what is kept.
+
+use super::{Config, GuardConfig, Place};
+use crate::model::{DeviceSpec, FormatPolicy, Mode};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// One key with its value, in the order of the README's table.
+enum Says {
+    Text(String),
+    List(Vec<String>),
+}
+
+/// As TOML, every key with a value, defaults too. With `origins` each line ends with where its value comes from.
+pub fn toml(config: &Config, origins: Option<&BTreeMap<String, Place>>) -> String {
+    let mut text = "[paths]\n".to_owned();
+    lines(&mut text, "paths", paths(config), origins);
+    for guard in &config.guards {
+        text.push_str("\n[[guard]]\n");
+        lines(&mut text, &format!("guard.{}", guard.name), pairs(guard), origins);
+    }
+    text
+}
+
+/// As JSON, in the same shape.
+pub fn json(config: &Config) -> Value {
+    let table = |pairs: Vec<(&str, Says)>| {
+        let values = pairs.into_iter().map(|(name, says)| {
+            let value = match says {
+                Says::Text(text) => Value::String(text),
+                Says::List(list) => json!(list),
+            };
+            (name.to_owned(), value)
+        });
+        Value::Object(values.collect::<Map<String, Value>>())
+    };
+    let guards: Vec<Value> = config.guards.iter().map(|guard| table(pairs(guard))).collect();
+    json!({ "paths": table(paths(config)), "guard": guards })
+}
+
+fn paths(config: &Config) -> Vec<(&'static str, Says)> {
+    let text = |path: &std::path::Path| Says::Text(path.display().to_string());
+    vec![("state", text(&config.paths.state)), ("run", text(&config.paths.run))]
+}
+
+fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
+    let GuardConfig {
+        name,
+        mode,
+        device,
+        fstype,
+        format,
+        publish,
+        data_dir,
+        owner,
+        dir_mode,
+        fresh,
+        member,
+        peer_url,
+        mount_options,
+    } = guard;
+    let mode = match mode {
+        Mode::Observe => "observe",
+        Mode::Enforce => "enforce",
+    };
+    let format = match format {
+        FormatPolicy::Never => "never",
+        FormatPolicy::IfBlank => "if-blank",
+    };
+    let all = [
+        ("name", Some(name.to_string())),
+        ("mode", Some(mode.to_owned())),
+        ("provider", Some("local".to_owned())),
+        ("device", Some(device_words(device))),
+        ("fstype", Some(fstype.as_str().to_owned())),
+        ("format", Some(format.to_owned())),
+        ("publish", Some(publish.display().to_string())),
+        ("data_dir", data_dir.clone()),
+        ("owner", owner.as_ref().map(|owner| format!("{}:{}", owner.user, owner.group))),
+        ("dir_mode", Some(format!("{dir_mode:04o}"))),
+        ("fresh", Some(if *fresh { "allow" } else { "deny" }.to_owned())),
+        ("member", member.clone()),
+        ("peer_url", peer_url.clone()),
+    ];
+    let mut pairs: Vec<(&'static str, Says)> =
+        all.into_iter().filter_map(|(name, text)| Some((name, Says::Text(text?)))).collect();
+    if !mount_options.is_empty() {
+        pairs.push(("mount_options", Says::List(mount_options.clone())));
+    }
+    pairs
+}
+
+/// The device as it stands in the configuration.
+pub fn device_words(device: &DeviceSpec) -> String {
+    match device {
+        DeviceSpec::Path(path) => path.display().to_string(),
+        DeviceSpec::Uuid(uuid) => format!("UUID={uuid}"),
+        DeviceSpec::Label(label) => format!("LABEL={label}"),
+    }
+}
+
+/// Where the column of origins begins, unless a value is longer.
+const COLUMN: usize = 44;
+
+fn lines(text: &mut String, table: &str, pairs: Vec<(&str, Says)>, origins: Option<&BTreeMap<String, Place>>) {
+    for (name, says) in pairs {
+        let value = match says {
+            Says::Text(text) => quoted(&text),
+            Says::List(list) => format!("[{}]", list.iter().map(|part| quoted(part)).collect::<Vec<_>>().join(", ")),
+        };
+        let line = format!("{name} = {value}");
+        match origins {
+            Some(origins) => {
+                let place = origins.get(&format!("{table}.{name}")).unwrap_or(&Place::Default);
+                let place: String = place.short().chars().filter(|c| !c.is_control()).collect();
+                text.push_str(&format!("{line:COLUMN$}  # {place}\n"));
+            }
+            None => text.push_str(&format!("{line}\n")),
+        }
+    }
+}
+
+/// A basic string of TOML 1.0.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            c if c.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
