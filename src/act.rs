@@ -23,7 +23,7 @@ pub mod fsck;
 mod kernel_log;
 /// Image files become loop devices.
 pub mod loopdev;
-/// `mkfs.ext4`, with a permit.
+/// `mkfs.ext4` and `mkfs.xfs`, with a permit.
 pub mod mkfs;
 /// Mounts that nobody sees until they are published.
 pub mod mount;

@@ -32,7 +32,7 @@ pub use kept::{Kept, KeptError, kept_text, parse_kept, parse_running, running_te
 pub use place::{Place, Problem};
 pub use show::{device_words, json, toml};
 
-use crate::model::{DeviceSpec, FormatPolicy, GuardName, Mode};
+use crate::model::{DeviceSpec, FormatPolicy, Fstype, GuardName, Mode};
 use merge::Merged;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -67,8 +67,8 @@ pub struct GuardConfig {
     /// `device`, needed: an absolute path (a node, a link to one, or an image file), `UUID=…` or `LABEL=…`. With
     /// `provider = "local"`, the default and so far the only one.
     pub device: DeviceSpec,
-    /// `fstype`, default and so far only `ext4`.
-    pub fstype: String,
+    /// `fstype = "ext4" | "xfs"`, default `ext4`: what `format` makes, and the only filesystem that is mounted.
+    pub fstype: Fstype,
     /// `format = "never" | "if-blank"`, default `never`. `if-blank` needs a device named by path: one named by what is
     /// written on it can never be blank.
     pub format: FormatPolicy,

@@ -19,6 +19,7 @@ mod blkid;
 mod bytes;
 mod classify;
 mod ext;
+mod features;
 mod gpt;
 mod regions;
 mod report;

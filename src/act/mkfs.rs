@@ -1,42 +1,29 @@
-//! `mkfs.ext4`, with a permit.
+//! `mkfs.ext4` and `mkfs.xfs`, with a permit.
 //!
-//! mkfs itself protects nothing: without a terminal and without `-F` it overwrites a healthy ext4 and ends with 0
+//! mkfs itself protects nothing: without a terminal and without `-F`, mkfs.ext4 overwrites a healthy ext4 and ends with 0
 //! (measured). What protects is the permit, which is taken by value here and was made by proof of blankness only, and the
 //! checks below that it is for this very device. No force flag is ever passed, so that mkfs's own refusals (mounted, in
 //! use, xfs in the way for mkfs.xfs) stay in force.
 
+pub(super) mod kinds;
+
 use super::tool::{self, ToolError};
 use crate::decide::format::FormatPermit;
 use crate::device::{ClaimError, Device, DeviceError};
-use crate::model::{BootMillis, FsUuid, Reason, ReasonCode};
+use crate::model::{BootMillis, FsUuid, Fstype, Reason, ReasonCode};
+use kinds::{Kind, SUPERBLOCK_LEN, kind};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 use thiserror::Error;
 
-/// How long mkfs.ext4 may take unless configured otherwise.
+/// How long mkfs may take unless configured otherwise.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// The whole feature set, from `none` upwards: mke2fs.conf differs between distributions and releases. Everything here is
-/// known to e2fsck 1.43 (2016) and kernel 4.x. Left out on purpose, though e2fsprogs 1.47 enables them:
-/// `metadata_csum_seed` and `orphan_file`, which an e2fsck of 1.46 refuses.
-const FEATURES: &str = "none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,\
-                        large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
-
-/// `nodiscard`: a discard proves nothing and may take minutes. Tables and journal are written now, not lazily: a fresh
-/// encrypted volume is full of noise, which nobody should find in an inode table when group flags are damaged; and the
-/// kernel does not write in the background while the volume is examined.
-const EXTENDED: &str = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
-
-/// Percent kept for root. Enough for volhold to write its ledger on a volume that etcd has filled.
-const RESERVED_PERCENT: &str = "1";
-
-/// Start of the primary superblock (`fs/ext4/ext4.h`), and what is looked at in it.
-const SUPERBLOCK: u64 = 1024;
-const MAGIC_AT: usize = 0x38;
-const MAGIC: [u8; 2] = [0x53, 0xef];
-const UUID_AT: usize = 0x68;
+/// A program that is only asked for its options.
+const USAGE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A filesystem that was made and read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,9 +57,9 @@ pub enum MkfsError {
         #[source]
         source: ToolError,
     },
-    #[error("mkfs.ext4 on {node} ended with {exit:?}")]
-    Failed { node: PathBuf, exit: Option<i32>, output: String },
-    #[error("claim again after mkfs.ext4")]
+    #[error("{program} on {node} ended with {exit:?}")]
+    Failed { program: &'static str, node: PathBuf, exit: Option<i32>, output: String },
+    #[error("claim again after mkfs")]
     Claim(#[source] ClaimError),
     #[error("{operation} {node}")]
     Io {
@@ -82,8 +69,8 @@ pub enum MkfsError {
         source: io::Error,
     },
     /// mkfs ended well, but what stands on the device is something else.
-    #[error("after mkfs.ext4, {node} does not carry the filesystem that was asked for: {detail}")]
-    ReadBack { node: PathBuf, detail: String },
+    #[error("after {program}, {node} does not carry the filesystem that was asked for: {detail}")]
+    ReadBack { program: &'static str, node: PathBuf, detail: String },
 }
 
 impl MkfsError {
@@ -104,11 +91,11 @@ impl MkfsError {
             ),
             MkfsError::Device { source, .. } => source.reason(),
             MkfsError::Claim(source) => source.reason(),
-            MkfsError::Failed { node, exit, output } => {
+            MkfsError::Failed { program, node, exit, output } => {
                 let ended = exit.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
                 Reason::new(
                     ReasonCode::MkfsFailed,
-                    format!("mkfs.ext4 on {} ended with {ended}: {}", node.display(), output.trim()),
+                    format!("{program} on {} ended with {ended}: {}", node.display(), output.trim()),
                 )
                 .with_detail(serde_json::json!({ "exit": exit, "output": output }))
             }
@@ -118,63 +105,56 @@ impl MkfsError {
             MkfsError::Io { operation, node, source } => {
                 Reason::new(ReasonCode::MkfsFailed, format!("{operation} {}: {source}", node.display()))
             }
-            MkfsError::ReadBack { node, detail } => Reason::new(
+            MkfsError::ReadBack { program, node, detail } => Reason::new(
                 ReasonCode::MkfsFailed,
-                format!("mkfs.ext4 on {} ended well, but what was read back is wrong: {detail}", node.display()),
+                format!("{program} on {} ended well, but what was read back is wrong: {detail}", node.display()),
             ),
         }
     }
 }
 
-/// Makes an ext4 with this UUID on the device that the permit is for, and reads it back. `now` is the boot clock.
+/// Makes a filesystem with this UUID on the device that the permit is for, and reads it back. `now` is the boot clock.
 ///
 /// The caller has recorded the intent with this UUID and holds the claim and the udev lock. The claim is let go only while
 /// mkfs runs (it takes its own) and is ours again afterwards, also when mkfs failed.
-pub fn ext4(
+pub fn make(
     permit: FormatPermit,
     device: &mut Device,
+    fstype: Fstype,
     uuid: FsUuid,
     now: BootMillis,
     limit: Duration,
 ) -> Result<Made, MkfsError> {
+    let kind = kind(fstype);
+    let program_name = kind.program;
     let node = device.node().to_owned();
     check_permit(&permit, device, now)?;
     let in_tool = |source| MkfsError::Tool { node: node.clone(), source };
-    let program = tool::find("mkfs.ext4").map_err(in_tool)?;
+    let program = tool::find(program_name).map_err(in_tool)?;
+    let usage = if kind.asks_program() { usage(&program).map_err(in_tool)? } else { String::new() };
+    let mut words = kind.arguments(uuid, &usage);
+    words.push(Device::CHILD_PATH.to_owned());
+    let arguments: Vec<&str> = words.iter().map(String::as_str).collect();
     let stdin = device.child_stdin().map_err(|source| MkfsError::Io {
-        operation: "hand to mkfs.ext4",
+        operation: "hand to mkfs",
         node: node.clone(),
         source,
     })?;
-    let uuid_text = uuid.to_string();
-    let arguments = [
-        "-q",
-        "-t",
-        "ext4",
-        "-b",
-        "4096",
-        "-I",
-        "256",
-        "-m",
-        RESERVED_PERCENT,
-        "-O",
-        FEATURES,
-        "-E",
-        EXTENDED,
-        "-U",
-        &uuid_text,
-        Device::CHILD_PATH,
-    ];
     device.let_go();
     let ended = tool::run(&program, &arguments, stdin, limit);
     device.reclaim().map_err(MkfsError::Claim)?;
     let ended = ended.map_err(in_tool)?;
     let output = ended.output.replace(Device::CHILD_PATH, &node.display().to_string());
     if ended.exit != Some(0) {
-        return Err(MkfsError::Failed { node, exit: ended.exit, output });
+        return Err(MkfsError::Failed { program: program_name, node, exit: ended.exit, output });
     }
-    read_back(device, &node, uuid)?;
+    read_back(device, &node, kind, uuid)?;
     Ok(Made { uuid, output })
+}
+
+/// What a mkfs says about its options when it is given none. It gets no device, and so cannot write to one.
+fn usage(program: &Path) -> Result<String, ToolError> {
+    tool::run(program, &[], Stdio::null(), USAGE_LIMIT).map(|ended| ended.output)
 }
 
 /// The permit is for this device in this attachment and size, still good, and the device is ours.
@@ -200,21 +180,15 @@ fn check_permit(permit: &FormatPermit, device: &Device, now: BootMillis) -> Resu
     Ok(())
 }
 
-fn read_back(device: &Device, node: &Path, uuid: FsUuid) -> Result<(), MkfsError> {
+fn read_back(device: &Device, node: &Path, kind: &Kind, uuid: FsUuid) -> Result<(), MkfsError> {
     let failed = |operation| move |source| MkfsError::Io { operation, node: node.to_owned(), source };
     // From the medium, not from what mkfs left in the cache.
     device.drop_cache().map_err(failed("drop the cache of"))?;
-    let mut superblock = [0u8; 1024];
+    let mut superblock = [0u8; SUPERBLOCK_LEN];
     let reader = device.reader().map_err(failed("open to read back"))?;
-    reader.read_exact_at(&mut superblock, SUPERBLOCK).map_err(failed("read back the superblock of"))?;
-    let field = |at: usize, length: usize| superblock.get(at..).and_then(|rest| rest.get(..length)).unwrap_or_default();
-    let wrong = |detail: String| Err(MkfsError::ReadBack { node: node.to_owned(), detail });
-    if field(MAGIC_AT, MAGIC.len()) != MAGIC {
-        return wrong(format!("no ext superblock at offset {SUPERBLOCK}"));
-    }
-    match uuid::Uuid::from_slice(field(UUID_AT, 16)) {
-        Ok(found) if found == uuid.0 => Ok(()),
-        Ok(found) => wrong(format!("UUID {found}, expected {uuid}")),
-        Err(error) => wrong(error.to_string()),
+    reader.read_exact_at(&mut superblock, kind.superblock.at).map_err(failed("read back the superblock of"))?;
+    match kind.superblock.objection(&superblock, uuid) {
+        None => Ok(()),
+        Some(detail) => Err(MkfsError::ReadBack { program: kind.program, node: node.to_owned(), detail }),
     }
 }

@@ -34,6 +34,9 @@ pub enum OptionError {
         "mount option `{0}` is not for volhold: etcd needs a writable volume, and whether it gets one is decided here"
     )]
     Refused(String),
+    /// It would let a copy of a filesystem be mounted beside the original, which the kernel refuses for a reason.
+    #[error("mount option `nouuid` is not for volhold: a copy of a filesystem that is mounted already has to be told")]
+    Copy,
     #[error("mount option `{0}` cannot be understood")]
     Malformed(String),
 }
@@ -50,6 +53,7 @@ pub fn parse(options: &[String]) -> Result<MountOptions, OptionError> {
             _ if option.starts_with("x-") || option.starts_with("X-") || option.starts_with("comment=") => {}
             "ro" | "remount" | "bind" | "rbind" | "move" | "loop" | "user" | "users" | "owner" | "group" | "noload"
             | "norecovery" => return Err(OptionError::Refused(option.to_owned())),
+            "nouuid" => return Err(OptionError::Copy),
             "nodev" => parsed.attributes |= MountAttrFlags::MOUNT_ATTR_NODEV,
             "nosuid" => parsed.attributes |= MountAttrFlags::MOUNT_ATTR_NOSUID,
             "noexec" => parsed.attributes |= MountAttrFlags::MOUNT_ATTR_NOEXEC,
@@ -97,6 +101,11 @@ mod tests {
         for option in ["ro", "noatime,ro", "remount", "noload", "norecovery", "bind"] {
             assert!(matches!(parsed(option), Err(OptionError::Refused(_))), "{option}");
         }
+    }
+
+    #[test]
+    fn a_copy_cannot_be_mounted_beside_its_original() {
+        assert_eq!(parsed("noatime,nouuid"), Err(OptionError::Copy));
     }
 
     #[test]

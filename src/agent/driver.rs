@@ -240,6 +240,7 @@ impl Driver {
             Action::LockAndReread { digest, size } => Some(self.lock_and_reread(digest, size).await),
             Action::Mkfs(permit) => Some(self.mkfs(*permit).await),
             Action::Fsck => Some(self.fsck().await),
+            Action::NoFsck(why) => Some(self.no_fsck(why).await),
             Action::Mount => Some(self.mount().await),
             Action::Look => Some(self.look().await),
             Action::LookThroughMount => Some(self.look_through_mount().await),
@@ -463,9 +464,10 @@ impl Driver {
         let Some(now) = boot_millis() else {
             return Event::Made(Err(failure(ReasonCode::MkfsFailed, "the kernel does not tell the time".to_owned())));
         };
+        let fstype = self.config.fstype;
         let made = self
             .with_device(MKFS, move |device| {
-                mkfs::ext4(permit, device, uuid, now, mkfs::DEFAULT_LIMIT)
+                mkfs::make(permit, device, fstype, uuid, now, mkfs::DEFAULT_LIMIT)
                     .map(|made| made.uuid)
                     .map_err(|error| Failure { reason: error.reason(), tool_output: None })
             })
@@ -493,20 +495,15 @@ impl Driver {
 
     async fn fsck(&mut self) -> Event {
         let (volume_id, fs_uuid) = (self.volume_id(), self.fs_uuid());
-        if self.finishes_own_format().await {
-            // mkfs had finished and only its record was lost with the crash.
-            if let Some(uuid) = fs_uuid
-                && let Err(reason) = self.keep(&volume_id, fs_uuid, vec![Fact::Formatted { fs_uuid: uuid }]).await
-            {
-                return Event::Checked(Err(Failure { reason, tool_output: None }));
-            }
+        if let Err(failure) = self.keep_own_format().await {
+            return Event::Checked(Err(failure));
         }
         let begins = Fact::Fsck { exit: None, output: String::new() };
         if let Err(reason) = self.keep(&volume_id, fs_uuid, vec![begins]).await {
             return Event::Checked(Err(Failure { reason, tool_output: None }));
         }
         self.unstore_claim().await;
-        let says_clean = self.filesystem.as_ref().is_some_and(|filesystem| filesystem.clean);
+        let says_clean = self.filesystem.as_ref().is_some_and(|filesystem| filesystem.clean == Some(true));
         let checked = self
             .with_device(FSCK, move |device| {
                 fsck::ext4_check(device, says_clean, fsck::DEFAULT_LIMIT).map_err(|error| {
@@ -532,6 +529,24 @@ impl Driver {
         }
     }
 
+    /// Mounting writes: that it comes next, without fsck, is on record before it does.
+    async fn no_fsck(&mut self, why: &str) -> Event {
+        if let Err(failure) = self.keep_own_format().await {
+            return Event::Unchecked(Err(failure));
+        }
+        let (volume_id, fs_uuid) = (self.volume_id(), self.fs_uuid());
+        let kept = self.keep(&volume_id, fs_uuid, vec![Fact::NotChecked { why: why.to_owned() }]).await;
+        Event::Unchecked(kept.map_err(|reason| Failure { reason, tool_output: None }))
+    }
+
+    /// Where mkfs had finished and only its record was lost with a crash, the record is made up for.
+    async fn keep_own_format(&mut self) -> Result<(), Failure> {
+        let (true, Some(uuid)) = (self.finishes_own_format().await, self.fs_uuid()) else { return Ok(()) };
+        let volume_id = self.volume_id();
+        let kept = self.keep(&volume_id, Some(uuid), vec![Fact::Formatted { fs_uuid: uuid }]).await;
+        kept.map_err(|reason| Failure { reason, tool_output: None })
+    }
+
     /// The record has an open intent for exactly the filesystem that stands.
     async fn finishes_own_format(&self) -> bool {
         match self.of_node(&self.volume_id()).await {
@@ -544,10 +559,10 @@ impl Driver {
 
     async fn mount(&mut self) -> Event {
         self.unstore_claim().await;
-        let (fstype, options) = (self.config.fstype.clone(), self.config.mount_options.clone());
+        let (fstype, options) = (self.config.fstype, self.config.mount_options.clone());
         let mounted = self
             .with_device(SHORT, move |device| {
-                mount::examine(device, &fstype, &options)
+                mount::examine(device, fstype.as_str(), &options)
                     .map_err(|error| Failure { reason: error.reason(), tool_output: None })
             })
             .await;
@@ -944,12 +959,7 @@ impl Driver {
 
 /// What a configuration means for the state machine.
 fn policy(config: &GuardConfig) -> GuardPolicy {
-    GuardPolicy {
-        mode: config.mode,
-        fstype: config.fstype.clone(),
-        format: config.format,
-        start: super::start_policy(config),
-    }
+    GuardPolicy { mode: config.mode, fstype: config.fstype, format: config.format, start: super::start_policy(config) }
 }
 
 /// While the agent stops, what was begun with a write is brought to its record; nothing new is begun.
@@ -962,6 +972,7 @@ fn finishes(action: &Action) -> bool {
         | Action::LockAndReread { .. }
         | Action::Mkfs(_)
         | Action::Fsck
+        | Action::NoFsck(_)
         | Action::Mount
         | Action::Look
         | Action::LookThroughMount

@@ -101,13 +101,13 @@ fn check(config: &Config, guard: &GuardConfig) -> Result<GateCheck, Reason> {
 fn filesystem(guard: &GuardConfig, published: &files::Published) -> Observed<FilesystemFacts> {
     match published.fs_uuid {
         Some(uuid) => Observed::Seen(FilesystemFacts {
-            fstype: guard.fstype.clone(),
+            fstype: guard.fstype.as_str().to_owned(),
             uuid: Some(uuid),
             label: None,
             made_at: None,
             last_mounted: None,
             unknown_features: Vec::new(),
-            clean: true,
+            clean: None,
         }),
         None => {
             Observed::Unknown(Why::NotRun { detail: "the filesystem had no UUID when it was published".to_owned() })

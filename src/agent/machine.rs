@@ -16,16 +16,16 @@ use crate::decide::format::{FormatPermit, may_format};
 use crate::decide::start::may_start;
 use crate::model::{
     Adoption, BootMillis, Claim, DecisionEvidence, DecisionVerdict, DeviceFacts, DeviceReading, DeviceUse, Fact,
-    FilesystemFacts, FormatEvidence, FormatHistory, FormatPolicy, FsUuid, Gate, HighWater, Identity, Mode, Observed,
-    Origin, Reason, ReasonCode, Records, SecondReading, StartEvidence, StartKind, StartPolicy, StartVerdict, StateName,
-    Time,
+    FilesystemFacts, FormatEvidence, FormatHistory, FormatPolicy, FsUuid, Fstype, Gate, HighWater, Identity, Mode,
+    Observed, Origin, Reason, ReasonCode, Records, SecondReading, StartEvidence, StartKind, StartPolicy, StartVerdict,
+    StateName, Time,
 };
 
 /// What configuration wants of one guard, in the words of the decisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardPolicy {
     pub mode: Mode,
-    pub fstype: String,
+    pub fstype: Fstype,
     pub format: FormatPolicy,
     pub start: StartPolicy,
 }
@@ -93,6 +93,8 @@ pub enum Event {
     },
     Made(Result<FsUuid, Failure>),
     Checked(Result<(), Failure>),
+    /// It is on record that no fsck runs before the mount.
+    Unchecked(Result<(), Failure>),
     Mounted(Result<(), Failure>),
     /// The data dirs, through the detached or the published mount.
     Looked(Box<StartEvidence>),
@@ -125,6 +127,8 @@ pub enum Action {
     Mkfs(Box<FormatPermit>),
     /// Records that fsck runs, runs it, records how it ended.
     Fsck,
+    /// Records that no fsck runs, and that mounting writes.
+    NoFsck(&'static str),
     /// Mounts detached, read-only attribute, writable superblock.
     Mount,
     /// Reads the data dirs through the detached mount.
@@ -185,7 +189,20 @@ pub struct Guard {
 struct Did {
     formatted: bool,
     fsck: bool,
+    /// Why the filesystem was let to the mount without fsck.
+    no_fsck: Option<&'static str>,
     mounted: bool,
+}
+
+/// The filesystems that are never repaired at boot, and why.
+fn no_fsck(fstype: Fstype) -> Option<&'static str> {
+    match fstype {
+        Fstype::Ext4 => None,
+        Fstype::Xfs => Some(
+            "no fsck was run: mounting an xfs replays its log, and what that does not mend is for xfs_repair in a person's \
+             hands",
+        ),
+    }
 }
 
 impl Guard {
@@ -306,7 +323,9 @@ impl Guard {
         if !self.did.formatted {
             not_done.push("the device was not formatted".to_owned());
         }
-        if !self.did.fsck && !self.did.mounted && !self.did.formatted {
+        not_done.extend(self.did.no_fsck.map(str::to_owned));
+        // The mount that is tried without fsck may replay a log before it fails.
+        if !self.did.fsck && !self.did.mounted && !self.did.formatted && self.did.no_fsck.is_none() {
             not_done.push("nothing was written to it".to_owned());
         }
         if !self.did.mounted {
@@ -378,6 +397,11 @@ pub fn step(mut guard: Guard, event: Event) -> (Guard, Vec<Action>) {
             guard.did.fsck = true;
             guard.fail(failure)
         }
+        Event::Unchecked(Ok(())) => {
+            guard.did.no_fsck = no_fsck(guard.policy.fstype);
+            vec![Action::Mount]
+        }
+        Event::Unchecked(Err(failure)) => guard.fail(failure),
         Event::Mounted(Ok(())) => {
             guard.did.mounted = true;
             vec![Action::Look]
@@ -499,7 +523,7 @@ fn on_read(guard: &mut Guard, reading: DeviceReading) -> Vec<Action> {
     }
     guard.reading = Some(reading.clone());
     let Some(found) = guard.found.clone() else { return Vec::new() };
-    if let Some(filesystem) = standing_filesystem(&reading, &guard.policy.fstype) {
+    if let Some(filesystem) = standing_filesystem(&reading, guard.policy.fstype) {
         let objections = objections_to_identity(filesystem, &found);
         if !objections.is_empty() {
             return guard.hold(objections, Action::Secure);
@@ -509,7 +533,7 @@ fn on_read(guard: &mut Guard, reading: DeviceReading) -> Vec<Action> {
             return guard.observed(Vec::new());
         }
         guard.state = State::Inspecting;
-        return vec![Action::Fsck];
+        return vec![no_fsck(guard.policy.fstype).map_or(Action::Fsck, Action::NoFsck)];
     }
     let evidence = format_evidence(&found, &reading, guard.policy.mode, Observed::not_run("not needed so far"));
     guard.format = Some(evidence.clone());
@@ -531,7 +555,8 @@ fn on_read(guard: &mut Guard, reading: DeviceReading) -> Vec<Action> {
         }
     }
     if guard.policy.mode == Mode::Observe {
-        return observe_unformatted(guard, evidence);
+        let apart = told_apart(&reading, guard.policy.fstype, &found);
+        return observe_unformatted(guard, evidence, apart);
     }
     match may_format(guard.policy.format, &evidence, BootMillis(0)) {
         // Without a second reading no permit exists; should a rule ever give one here, it is not used.
@@ -539,12 +564,30 @@ fn on_read(guard: &mut Guard, reading: DeviceReading) -> Vec<Action> {
             let reason = Reason::new(ReasonCode::ChangedUnderneath, "a permit without a second reading is not used");
             guard.hold(vec![reason], Action::Secure)
         }
-        Err(refusal) => guard.hold(refusal.reasons, Action::Secure),
+        Err(refusal) => {
+            let reasons =
+                told_apart(&reading, guard.policy.fstype, &found).into_iter().chain(refusal.reasons).collect();
+            guard.hold(reasons, Action::Secure)
+        }
     }
 }
 
+/// A filesystem of another type than the configured one stands there: likely the configuration's mistake, so it is said
+/// first, by name.
+fn told_apart(reading: &DeviceReading, fstype: Fstype, found: &Found) -> Option<Reason> {
+    let filesystem = reading.filesystem.as_ref().filter(|filesystem| filesystem.fstype != fstype.as_str())?;
+    let node = &found.facts.node;
+    let uuid = filesystem.uuid.map_or(String::new(), |uuid| format!(" with UUID {uuid}"));
+    let message = format!(
+        "{node} carries an {}{uuid}, and the configuration of this guard says fstype = \"{fstype}\": either it is the wrong \
+         volume, or the configuration is wrong",
+        filesystem.fstype
+    );
+    Some(Reason::new(ReasonCode::SignatureFound, message))
+}
+
 /// Observe mode asks the rule as if the claim and the second reading had gone well: both need what observe does not do.
-fn observe_unformatted(guard: &mut Guard, evidence: FormatEvidence) -> Vec<Action> {
+fn observe_unformatted(guard: &mut Guard, evidence: FormatEvidence, apart: Option<Reason>) -> Vec<Action> {
     let supposed = FormatEvidence {
         claim: Observed::Seen(Claim::Ours),
         second_reading: Observed::Seen(SecondReading::Same),
@@ -552,14 +595,15 @@ fn observe_unformatted(guard: &mut Guard, evidence: FormatEvidence) -> Vec<Actio
     };
     let doubts = match may_format(guard.policy.format, &supposed, BootMillis(0)) {
         Ok(_unused) => Vec::new(),
-        Err(refusal) => refusal.reasons,
+        Err(refusal) => apart.into_iter().chain(refusal.reasons).collect(),
     };
     guard.observed(doubts)
 }
 
 /// The filesystem that may go on to fsck and mount: the configured type, its primary superblock standing, and libblkid
 /// naming the same and nothing ambivalent.
-fn standing_filesystem<'a>(reading: &'a DeviceReading, fstype: &str) -> Option<&'a FilesystemFacts> {
+fn standing_filesystem(reading: &DeviceReading, fstype: Fstype) -> Option<&FilesystemFacts> {
+    let fstype = fstype.as_str();
     let filesystem = reading.filesystem.as_ref()?;
     if filesystem.fstype != fstype {
         return None;
@@ -610,6 +654,14 @@ fn objections_to_identity(filesystem: &FilesystemFacts, found: &Found) -> Vec<Re
                         format!(
                             "volhold began to make filesystem {} on {node} and did not finish; now {uuid} is there",
                             intent.fs_uuid
+                        ),
+                    ));
+                } else if filesystem.clean == Some(false) {
+                    reasons.push(Reason::new(
+                        ReasonCode::IntentUnfinished,
+                        format!(
+                            "volhold began to make filesystem {uuid} on {node}, and its superblock says that mkfs did not \
+                             come to its end"
                         ),
                     ));
                 } else if !same_attachment(found, intent) {
@@ -805,7 +857,7 @@ fn opened(guard: &Guard) -> Action {
         reasons: Vec::new(),
         warnings: guard.warnings.clone(),
         evidence: guard.evidence(),
-        not_done: Vec::new(),
+        not_done: guard.did.no_fsck.map(str::to_owned).into_iter().collect(),
     }))
 }
 

@@ -121,6 +121,7 @@ impl<'a> Subject<'a> {
             | Fact::Released { .. }
             | Fact::Retried
             | Fact::Fsck { .. }
+            | Fact::NotChecked { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         }))

@@ -102,6 +102,7 @@ fn line(id: EntryId, entry: Entry, foreign: bool) -> Line {
         Fact::Retried => ("retry".to_owned(), "asked for a new look".to_owned(), Vec::new(), None),
         Fact::Fsck { exit: None, .. } => ("fsck".to_owned(), "begins".to_owned(), Vec::new(), None),
         Fact::Fsck { exit: Some(exit), .. } => ("fsck".to_owned(), format!("exit {exit}"), Vec::new(), None),
+        Fact::NotChecked { why } => ("fsck".to_owned(), why, Vec::new(), None),
         Fact::Published { at, .. } => ("publish".to_owned(), format!("at {at}"), Vec::new(), None),
     };
     let reasons = codes

@@ -43,7 +43,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
         name,
         mode,
         device: running.device.clone(),
-        fstype: running.fstype.clone(),
+        fstype: running.fstype,
         format,
         publish: running.publish.clone(),
         data_dir: running.data_dir.clone(),

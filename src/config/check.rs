@@ -4,7 +4,7 @@ use super::merge::{Merged, MergedGuard};
 use super::place::{Place, Problem, nearest};
 use super::written::Value;
 use super::{Config, GuardConfig, Owner, Paths};
-use crate::model::{DeviceSpec, FormatPolicy, GuardName, Mode};
+use crate::model::{DeviceSpec, FormatPolicy, Fstype, GuardName, Mode};
 use std::path::{Component, Path, PathBuf};
 
 pub(super) const STATE: &str = "/var/lib/volhold";
@@ -15,6 +15,7 @@ const FORBIDDEN_OPTIONS: &[(&str, &str)] = &[
     ("ro", "etcd has to write"),
     ("noload", "the journal must be replayed before anything is written"),
     ("norecovery", "the journal must be replayed before anything is written"),
+    ("nouuid", "a copy of a filesystem that is mounted already must be told, not mounted beside it"),
     ("remount", "the volume is mounted anew"),
     ("bind", "the volume itself is mounted"),
     ("noauto", "this is no fstab"),
@@ -72,7 +73,6 @@ impl Check<'_> {
             .needed(guard, "name", names)
             .and_then(|name| name.text().parse::<GuardName>().map_err(|wrong| self.wrong_value(name, wrong)).ok());
         self.one_of(value("provider"), &[("local", ())]);
-        self.one_of(value("fstype"), &[("ext4", ())]);
         let modes = [("observe", Mode::Observe), ("enforce", Mode::Enforce)];
         let mode = match value("mode") {
             Some(mode) if mode.text().starts_with('0') => {
@@ -81,6 +81,8 @@ impl Check<'_> {
             }
             mode => self.one_of(mode, &modes).unwrap_or(Mode::Observe),
         };
+        let fstypes = [Fstype::Ext4, Fstype::Xfs].map(|fstype| (fstype.as_str(), fstype));
+        let fstype = self.one_of(value("fstype"), &fstypes).unwrap_or(Fstype::Ext4);
         let formats = [("never", FormatPolicy::Never), ("if-blank", FormatPolicy::IfBlank)];
         let format = self.one_of(value("format"), &formats).unwrap_or(FormatPolicy::Never);
         let fresh = self.one_of(value("fresh"), &[("allow", true), ("deny", false)]).unwrap_or(false);
@@ -105,7 +107,7 @@ impl Check<'_> {
                 name: name?,
                 mode,
                 device: device?,
-                fstype: "ext4".to_owned(),
+                fstype,
                 format,
                 publish: publish?,
                 data_dir,

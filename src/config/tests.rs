@@ -44,7 +44,7 @@ fn three_keys_are_enough_and_the_rest_is_cautious() {
             name: "main".parse().unwrap(),
             mode: Mode::Observe,
             device: DeviceSpec::Path("/dev/disk/by-id/x".into()),
-            fstype: "ext4".into(),
+            fstype: Fstype::Ext4,
             format: FormatPolicy::Never,
             publish: "/var/lib/etcd".into(),
             data_dir: None,
@@ -68,7 +68,7 @@ fn every_key_is_taken_as_written() {
         mode = "enforce"
         provider = "local"
         device = "/dev/vdb"
-        fstype = "ext4"
+        fstype = "xfs"
         format = "if-blank"
         publish = "/mnt//events/."
         data_dir = "./data/x/"
@@ -158,7 +158,7 @@ fn what_is_missing_is_told_at_the_guards_header() {
 #[test]
 fn values_that_cannot_be_are_refused() {
     for (line, key, says) in [
-        ("fstype = \"xfs\"", "fstype", "ext4"),
+        ("fstype = \"btrfs\"", "fstype", "ext4, xfs"),
         ("provider = \"ebs\"", "provider", "local"),
         ("data_dir = \"/abs\"", "data_dir", "below the volume's root"),
         ("data_dir = \"a/../..\"", "data_dir", "without `..`"),
@@ -176,6 +176,7 @@ fn values_that_cannot_be_are_refused() {
         ("peer_url = \"http://a:1,http://b:1\"", "peer_url", "URL"),
         ("mount_options = \"noatime,ro\"", "mount_options", "etcd has to write"),
         ("mount_options = [\"noload\"]", "mount_options", "journal"),
+        ("mount_options = \"nouuid\"", "mount_options", "a copy of a filesystem"),
         ("mount_options = \"noatime,,x\"", "mount_options", "commas"),
         ("mount_options = 5", "mount_options", "a number"),
     ] {

@@ -199,6 +199,30 @@ pub enum FormatPolicy {
     IfBlank,
 }
 
+/// The filesystems that volhold makes, mounts and publishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fstype {
+    Ext4,
+    Xfs,
+}
+
+impl Fstype {
+    /// As the kernel, libblkid and configurations call it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Fstype::Ext4 => "ext4",
+            Fstype::Xfs => "xfs",
+        }
+    }
+}
+
+impl std::fmt::Display for Fstype {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// A filesystem as its own primary superblock describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesystemFacts {
@@ -212,8 +236,9 @@ pub struct FilesystemFacts {
     pub last_mounted: Option<String>,
     /// Feature bits that this version of volhold has no name for, e.g. `incompat 0x40000000`.
     pub unknown_features: Vec<String>,
-    /// The superblock says it needs recovery, was not cleanly unmounted, or holds errors.
-    pub clean: bool,
+    /// Unmounted cleanly and without errors, as far as the superblock says. `None`: it does not say (XFS: only the log
+    /// knows, which a mount replays); a wrong answer is never guessed.
+    pub clean: Option<bool>,
 }
 
 /// All that one examination of a device, as bytes, yields.

@@ -48,6 +48,8 @@ pub enum Fact {
     Retried,
     /// fsck is about to run, or ran with this exit code.
     Fsck { exit: Option<i32>, output: String },
+    /// The volume is about to be mounted without fsck, and why.
+    NotChecked { why: String },
     /// The volume was published at this path.
     Published { at: String, devnum: DevNum },
     /// A decision, with the digest of its evidence.

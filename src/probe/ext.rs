@@ -168,7 +168,7 @@ impl ExtSuperblock {
             made_at: i64::try_from(self.made_at).ok().filter(|seconds| *seconds != 0).and_then(Time::from_unix),
             last_mounted: self.last_mounted.clone(),
             unknown_features: features::unknown(self.compat, self.incompat, self.ro_compat),
-            clean: self.state & STATE_VALID != 0 && self.state & STATE_ERRORS == 0 && !needs_recovery,
+            clean: Some(self.state & STATE_VALID != 0 && self.state & STATE_ERRORS == 0 && !needs_recovery),
         }
     }
 

@@ -58,6 +58,11 @@ fn ext4_superblock(group: u16) -> Vec<u8> {
 }
 
 fn xfs_superblock() -> Vec<u8> {
+    xfs_superblock_with(&[])
+}
+
+/// With these 32-bit words at these places.
+fn xfs_superblock_with(words: &[(usize, u32)]) -> Vec<u8> {
     let mut sector = vec![0; 512];
     put(&mut sector, 0, b"XFSB");
     put(&mut sector, 4, &4096_u32.to_be_bytes());
@@ -68,6 +73,9 @@ fn xfs_superblock() -> Vec<u8> {
     put(&mut sector, 100, &0xb4a5_u16.to_be_bytes());
     put(&mut sector, 102, &512_u16.to_be_bytes());
     put(&mut sector, 104, &512_u16.to_be_bytes());
+    for (at, word) in words {
+        put(&mut sector, *at, &word.to_be_bytes());
+    }
     let checksum = super::bytes::crc32c_without(&sector, 224).unwrap();
     put(&mut sector, 224, &checksum.to_le_bytes());
     sector
@@ -114,7 +122,7 @@ fn each_format_is_recognised_by_its_checksum_where_it_stands() {
         assert_eq!((&findings[0].kind, findings[0].validated), (&kind, Validated::Checksum));
     }
     let facts = filesystem(&block_with(1024, &ext4_superblock(0))).unwrap();
-    assert_eq!((facts.fstype.as_str(), facts.label.as_deref(), facts.clean), ("ext4", Some("etcd"), true));
+    assert_eq!((facts.fstype.as_str(), facts.label.as_deref(), facts.clean), ("ext4", Some("etcd"), Some(true)));
     assert_eq!(filesystem(&block_with(1024, &ext4_superblock(1))), None, "a copy is no primary");
 }
 
@@ -125,6 +133,26 @@ fn a_copy_in_a_journal_is_not_taken_for_a_backup_in_its_place() {
     assert!(findings[0].detail.as_deref().unwrap().contains("begins at 314572800"), "{findings:?}");
     let findings = search(&block_with(0, &ext4_superblock(1)), 4096);
     assert!(findings[0].detail.as_deref().unwrap().contains("not where such a copy belongs"), "{findings:?}");
+}
+
+#[test]
+fn an_xfs_names_the_features_that_a_6_1_kernel_does_not_mount() {
+    let unknown =
+        |words: &[(usize, u32)]| filesystem(&block_with(0, &xfs_superblock_with(words))).unwrap().unknown_features;
+    let (compat, ro_compat, incompat, log_incompat) = (208, 212, 216, 220);
+    assert_eq!(unknown(&[(ro_compat, 0xf), (incompat, 0x3f), (log_incompat, 1)]), [""; 0], "all that 6.1 knows");
+    assert_eq!(unknown(&[(compat, 1 << 30)]), [""; 0], "a kernel warns of these and mounts");
+    assert_eq!(unknown(&[(incompat, 0xc3)]), ["incompat 0x40 (exchange)", "incompat 0x80 (parent)"]);
+    assert_eq!(unknown(&[(incompat, 1 << 31), (ro_compat, 0x11)]), ["incompat 0x80000000", "ro_compat 0x10"]);
+    assert_eq!(unknown(&[(log_incompat, 0x3)]), ["log_incompat 0x2"]);
+}
+
+#[test]
+fn an_xfs_says_of_itself_that_it_is_unfinished_and_never_that_it_is_clean() {
+    let clean = |words: &[(usize, u32)]| filesystem(&block_with(0, &xfs_superblock_with(words))).unwrap().clean;
+    assert_eq!(clean(&[]), None, "only the log knows");
+    assert_eq!(clean(&[(124, 0x0000_0100)]), Some(false), "mkfs did not come to its end");
+    assert_eq!(clean(&[(216, 0x10)]), Some(false), "xfs_repair did not come to its end");
 }
 
 #[test]

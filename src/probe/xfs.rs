@@ -5,12 +5,13 @@
 //!
 //! ```text
 //! superblock: 0 "XFSB"  4 blocksize  8 dblocks  32 uuid  84 agblocks  88 agcount  100 versionnum  102 sectsize
-//!             104 inodesize  108 fname[12]  212 features_ro_compat... 208 compat 212 ro_compat 216 incompat 224 crc
+//!             104 inodesize  108 fname[12]  126 inprogress  208 compat  212 ro_compat  216 incompat  220 log_incompat  224 crc
 //! AGF:        0 "XAGF"  4 version 1  8 seqno  12 length  64 uuid (v5)   216 crc
 //! AGI:        0 "XAGI"  4 version 1  8 seqno  12 length 296 uuid (v5)   312 crc
 //! ```
 
 use super::bytes::{array, be16, be32, be64, crc32c_without, le32, slice, text};
+use super::features::{self, Table};
 use crate::model::{FilesystemFacts, FsUuid, Validated};
 
 pub(crate) const SB_MAGIC: [u8; 4] = *b"XFSB";
@@ -19,10 +20,26 @@ pub(crate) const AGI_MAGIC: [u8; 4] = *b"XAGI";
 
 /// `versionnum` 5 has checksums.
 const VERSION_MASK: u16 = 0xf;
-/// Feature bits of version 5 that kernel 6.1 knows: ftype, spinodes, meta_uuid, bigtime, needsrepair, nrext64; finobt,
-/// rmapbt, reflink, inobtcount.
-const KNOWN_INCOMPAT: u32 = 0x3f;
-const KNOWN_RO_COMPAT: u32 = 0xf;
+/// Feature bits of version 5 and whether kernel 6.1 mounts a filesystem that has them (`XFS_SB_FEAT_*_ALL`, xfs_format.h),
+/// with the names of later ones (xfs_format.h of 6.18). `needsrepair` is known: the kernel refuses it by that name. Unknown
+/// `compat` bits stop nothing: the kernel warns and mounts.
+const INCOMPAT: &Table = &[
+    (0x1, "ftype", true),
+    (0x2, "sparse inodes", true),
+    (0x4, "meta_uuid", true),
+    (0x8, "bigtime", true),
+    (NEEDS_REPAIR, "needsrepair", true),
+    (0x20, "nrext64", true),
+    (0x40, "exchange", false),
+    (0x80, "parent", false),
+    (0x100, "metadir", false),
+    (0x200, "zoned", false),
+    (0x400, "zone gaps", false),
+];
+const RO_COMPAT: &Table =
+    &[(0x1, "finobt", true), (0x2, "rmapbt", true), (0x4, "reflink", true), (0x8, "inobtcount", true)];
+const LOG_INCOMPAT: &Table = &[(0x1, "logged extended attributes", true)];
+const NEEDS_REPAIR: u32 = 0x10;
 
 /// A superblock whose fields agree with each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +52,9 @@ pub(crate) struct XfsSuperblock {
     pub label: Option<String>,
     pub ro_compat: u32,
     pub incompat: u32,
+    pub log_incompat: u32,
+    /// mkfs, or another tool that rewrites it all, did not come to its end.
+    pub in_progress: bool,
     /// `None` for version 4, which has none.
     pub checksum_right: Option<bool>,
 }
@@ -68,7 +88,8 @@ pub(crate) fn parse_superblock(data: &[u8]) -> Option<XfsSuperblock> {
     }
     let checksum_right =
         if version == 5 { Some(checksum_at(data, 224, &[usize::try_from(sector).ok()?])) } else { None };
-    let (ro_compat, incompat) = if version == 5 { (be32(data, 212)?, be32(data, 216)?) } else { (0, 0) };
+    let (ro_compat, incompat, log_incompat) =
+        if version == 5 { (be32(data, 212)?, be32(data, 216)?, be32(data, 220)?) } else { (0, 0, 0) };
     Some(XfsSuperblock {
         block_size,
         blocks,
@@ -78,6 +99,8 @@ pub(crate) fn parse_superblock(data: &[u8]) -> Option<XfsSuperblock> {
         label: text(slice(data, 108, 12)?),
         ro_compat,
         incompat,
+        log_incompat,
+        in_progress: array(data, 126)? != [0],
         checksum_right,
     })
 }
@@ -98,14 +121,12 @@ impl XfsSuperblock {
     }
 
     pub(crate) fn facts(&self) -> FilesystemFacts {
-        let mut unknown_features = Vec::new();
-        for (word, set) in
-            [("incompat", self.incompat & !KNOWN_INCOMPAT), ("ro_compat", self.ro_compat & !KNOWN_RO_COMPAT)]
-        {
-            for bit in (0..32).map(|shift| 1_u32 << shift).filter(|bit| set & bit != 0) {
-                unknown_features.push(format!("{word} {bit:#x}"));
-            }
-        }
+        let unknown_features = features::unknown(&[
+            ("incompat", self.incompat, INCOMPAT),
+            ("ro_compat", self.ro_compat, RO_COMPAT),
+            ("log_incompat", self.log_incompat, LOG_INCOMPAT),
+        ]);
+        let unfinished = self.in_progress || self.incompat & NEEDS_REPAIR != 0;
         FilesystemFacts {
             fstype: String::from("xfs"),
             uuid: (!self.uuid.is_nil()).then_some(FsUuid(self.uuid)),
@@ -113,8 +134,8 @@ impl XfsSuperblock {
             made_at: None,
             last_mounted: None,
             unknown_features,
-            // The superblock of XFS does not say: only the log does, which is not read here.
-            clean: false,
+            // That it was unmounted cleanly is in the log only, which is not read here.
+            clean: unfinished.then_some(false),
         }
     }
 
@@ -122,6 +143,12 @@ impl XfsSuperblock {
         let mut words = format!("xfs of {} blocks of {} bytes in {} groups", self.blocks, self.block_size, self.groups);
         if let Some(label) = &self.label {
             words.push_str(&format!(", label {label}"));
+        }
+        if self.in_progress {
+            words.push_str(", its mkfs did not come to its end");
+        }
+        if self.incompat & NEEDS_REPAIR != 0 {
+            words.push_str(", marked as in need of xfs_repair");
         }
         if self.checksum_right == Some(false) {
             words.push_str(", its checksum is wrong");

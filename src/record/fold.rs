@@ -294,6 +294,7 @@ fn fs_uuids(n: &Part<'_>, v: &Part<'_>, volume_id: &VolumeId) -> Vec<FsUuid> {
             | Fact::Released { .. }
             | Fact::Retried
             | Fact::Fsck { .. }
+            | Fact::NotChecked { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         }

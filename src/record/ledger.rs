@@ -187,9 +187,12 @@ fn must_understand(fact: &Fact) -> bool {
         | Fact::HoldsData { .. }
         | Fact::IdentityChanged { .. }
         | Fact::Adopted { .. } => true,
-        Fact::Released { .. } | Fact::Retried | Fact::Fsck { .. } | Fact::Published { .. } | Fact::Decided { .. } => {
-            false
-        }
+        Fact::Released { .. }
+        | Fact::Retried
+        | Fact::Fsck { .. }
+        | Fact::NotChecked { .. }
+        | Fact::Published { .. }
+        | Fact::Decided { .. } => false,
     }
 }
 
@@ -213,6 +216,7 @@ pub fn frame(last_hash: &Hash, entry: &Entry) -> Result<Frame, EncodeError> {
         | Fact::Adopted { .. }
         | Fact::Released { .. }
         | Fact::Retried
+        | Fact::NotChecked { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. } => entry,
     };

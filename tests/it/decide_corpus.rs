@@ -28,7 +28,7 @@ fn decide(volume: VolumeReading, records: Records, data_dir: Option<&str>) -> St
         made_at: None,
         last_mounted: None,
         unknown_features: vec![],
-        clean: true,
+        clean: Some(true),
     };
     let evidence = StartEvidence {
         volume_id: VolumeId("local:test".into()),

@@ -365,15 +365,15 @@ fn an_ext4_superblock_tells_what_the_tools_tell() {
     assert_eq!(facts.uuid.map(|uuid| uuid.to_string()).as_deref(), Some(EXT4_UUID));
     assert_eq!(facts.label.as_deref(), Some("etcd-events"));
     assert_eq!(facts.last_mounted.as_deref(), Some("/mnt/master-vol"));
-    assert!(facts.clean && facts.unknown_features.is_empty(), "{facts:?}");
+    assert!(facts.clean == Some(true) && facts.unknown_features.is_empty(), "{facts:?}");
     let made = run("date", &["-u", "-d", &dumpe2fs(&name, "Filesystem created:"), "+%s"]);
     assert_eq!(facts.made_at.map(|time| time.unix().to_string()).as_deref(), Some(made.trim()));
 
     run("debugfs", &["-w", "-R", "feature needs_recovery", &name]);
-    assert!(!look(&path).filesystem.expect("a filesystem").clean, "it needs recovery");
+    assert_eq!(look(&path).filesystem.expect("a filesystem").clean, Some(false), "it needs recovery");
     run("debugfs", &["-w", "-R", "feature -needs_recovery", &name]);
     run("debugfs", &["-w", "-R", "set_super_value state 2", &name]);
-    assert!(!look(&path).filesystem.expect("a filesystem").clean, "it holds errors");
+    assert_eq!(look(&path).filesystem.expect("a filesystem").clean, Some(false), "it holds errors");
 }
 
 fn dumpe2fs(device: &str, field: &str) -> String {

@@ -4,7 +4,7 @@
 use super::*;
 use crate::model::{
     BlkidAnswer, BlkidName, BootId, ClusterId, Content, ContentClass, DataDirReport, DevNum, DirRole, EtcdGeneration,
-    Fingerprint, MemberId, RaftProgress, SelectedBy, Selection, VolumeAge, VolumeId, VolumeReading, Why,
+    Fingerprint, Fstype, MemberId, RaftProgress, SelectedBy, Selection, VolumeAge, VolumeId, VolumeReading, Why,
 };
 
 const SIZE: u64 = 1 << 30;
@@ -17,10 +17,10 @@ fn unknown<T>() -> Observed<T> {
     Observed::Unknown(Why::TimedOut { detail: "test".into() })
 }
 
-fn policy(mode: Mode, format: FormatPolicy) -> GuardPolicy {
+fn policy(mode: Mode, format: FormatPolicy, fstype: Fstype) -> GuardPolicy {
     GuardPolicy {
         mode,
-        fstype: "ext4".into(),
+        fstype,
         format,
         start: StartPolicy {
             fresh: true,
@@ -96,15 +96,15 @@ fn content(class: ContentClass, complete: bool) -> Observed<Content> {
     })
 }
 
-fn ext4(fs: FsUuid) -> FilesystemFacts {
+fn filesystem(fstype: Fstype, fs: FsUuid) -> FilesystemFacts {
     FilesystemFacts {
-        fstype: "ext4".into(),
+        fstype: fstype.as_str().into(),
         uuid: Some(fs),
         label: None,
         made_at: None,
         last_mounted: None,
         unknown_features: Vec::new(),
-        clean: true,
+        clean: Some(true),
     }
 }
 
@@ -112,26 +112,31 @@ fn blank() -> DeviceReading {
     DeviceReading { libblkid: blkid(&[]), content: content(ContentClass::Zero, true), filesystem: None }
 }
 
-fn standing() -> DeviceReading {
+fn standing(fstype: Fstype) -> DeviceReading {
     DeviceReading {
-        libblkid: blkid(&["ext4"]),
+        libblkid: blkid(&[fstype.as_str()]),
         content: content(ContentClass::Other, false),
-        filesystem: Some(ext4(uuid(1))),
+        filesystem: Some(filesystem(fstype, uuid(1))),
     }
 }
 
 /// Everything that a reading can be, and whether it is a proof of blankness.
-fn readings() -> Vec<(DeviceReading, bool)> {
+fn readings(fstype: Fstype) -> Vec<(DeviceReading, bool)> {
+    let other = match fstype {
+        Fstype::Ext4 => Fstype::Xfs,
+        Fstype::Xfs => Fstype::Ext4,
+    };
     vec![
         (blank(), true),
-        (standing(), false),
+        (standing(fstype), false),
+        (standing(other), false),
         (DeviceReading { libblkid: blkid(&[]), content: content(ContentClass::Other, false), filesystem: None }, false),
         (DeviceReading { libblkid: blkid(&[]), content: content(ContentClass::Zero, false), filesystem: None }, false),
         (DeviceReading { libblkid: unknown(), content: content(ContentClass::Zero, true), filesystem: None }, false),
         (DeviceReading { libblkid: blkid(&[]), content: unknown(), filesystem: None }, false),
-        (DeviceReading { libblkid: blkid(&["ext4"]), ..blank() }, false),
-        (DeviceReading { libblkid: unknown(), ..standing() }, false),
-        (DeviceReading { libblkid: blkid(&["xfs"]), ..standing() }, false),
+        (DeviceReading { libblkid: blkid(&[fstype.as_str()]), ..blank() }, false),
+        (DeviceReading { libblkid: unknown(), ..standing(fstype) }, false),
+        (DeviceReading { libblkid: blkid(&[other.as_str()]), ..standing(fstype) }, false),
     ]
 }
 
@@ -165,7 +170,7 @@ fn dir(keys: u64) -> DataDirReport {
 fn evidence(volume: Observed<VolumeReading>, records: Observed<Records>) -> StartEvidence {
     StartEvidence {
         volume_id: VolumeId("local:/dev/x".into()),
-        filesystem: Observed::Seen(ext4(uuid(1))),
+        filesystem: Observed::Seen(filesystem(Fstype::Ext4, uuid(1))),
         volume,
         records,
         running: Observed::Seen(None),
@@ -200,6 +205,7 @@ struct Seen {
     formatted: u32,
     standing: bool,
     checked: bool,
+    noted: bool,
     mounted: bool,
     looked: bool,
     published: bool,
@@ -209,7 +215,7 @@ struct Seen {
 }
 
 /// Every answer that the world may give to an action.
-fn answers(action: &Action, seen: &Seen, mode: Mode) -> Vec<(Event, Seen)> {
+fn answers(action: &Action, seen: &Seen, fstype: Fstype) -> Vec<(Event, Seen)> {
     let with = |change: &dyn Fn(&mut Seen)| {
         let mut next = seen.clone();
         change(&mut next);
@@ -239,10 +245,10 @@ fn answers(action: &Action, seen: &Seen, mode: Mode) -> Vec<(Event, Seen)> {
             (Event::Claimed(Ok(())), with(&|next| next.claimed = true)),
             (Event::Claimed(Err(reason())), seen.clone()),
         ],
-        Action::Probe => readings()
+        Action::Probe => readings(fstype)
             .into_iter()
             .map(|(reading, proves)| {
-                let stands = reading == standing();
+                let stands = reading == standing(fstype);
                 let next = with(&|next| {
                     next.proven_blank = proves;
                     next.standing = stands;
@@ -272,6 +278,10 @@ fn answers(action: &Action, seen: &Seen, mode: Mode) -> Vec<(Event, Seen)> {
             (Event::Checked(Ok(())), with(&|next| next.checked = true)),
             (Event::Checked(Err(failure())), seen.clone()),
         ],
+        Action::NoFsck(_) => vec![
+            (Event::Unchecked(Ok(())), with(&|next| next.noted = true)),
+            (Event::Unchecked(Err(failure())), seen.clone()),
+        ],
         Action::Mount => vec![
             (Event::Mounted(Ok(())), with(&|next| next.mounted = true)),
             (Event::Mounted(Err(failure())), seen.clone()),
@@ -296,10 +306,7 @@ fn answers(action: &Action, seen: &Seen, mode: Mode) -> Vec<(Event, Seen)> {
             (Event::Published(Ok(())), with(&|next| next.published = true)),
             (Event::Published(Err(failure())), seen.clone()),
         ],
-        Action::OpenGate { .. } | Action::Secure | Action::LetGo | Action::Decide(_) | Action::Record(_) => {
-            let _ = mode;
-            Vec::new()
-        }
+        Action::OpenGate { .. } | Action::Secure | Action::LetGo | Action::Decide(_) | Action::Record(_) => Vec::new(),
     }
 }
 
@@ -316,11 +323,17 @@ fn check(action: &Action, guard: &Guard, seen: &Seen) {
             assert_eq!(guard.policy.format, FormatPolicy::IfBlank, "mkfs against the policy: {}", trail());
         }
         Action::Fsck => {
+            assert_eq!(guard.policy.fstype, Fstype::Ext4, "a repair of xfs: {}", trail());
             assert!(!observes && seen.claimed && seen.standing, "fsck of what does not stand: {}", trail());
+        }
+        Action::NoFsck(_) => {
+            assert_eq!(guard.policy.fstype, Fstype::Xfs, "ext4 without fsck: {}", trail());
+            assert!(!observes && seen.claimed && seen.standing, "mount of what does not stand: {}", trail());
         }
         Action::Mount => {
             assert!(!observes && seen.claimed, "mount of what is not claimed: {}", trail());
-            assert!(seen.checked || seen.formatted == 1, "mount before fsck: {}", trail());
+            let noted = seen.noted && guard.policy.fstype == Fstype::Xfs;
+            assert!(seen.checked || noted || seen.formatted == 1, "mount before fsck: {}", trail());
         }
         Action::Publish { .. } => {
             assert!(!observes && seen.mounted && seen.looked, "published unseen: {}", trail());
@@ -357,7 +370,7 @@ fn walk(guard: &Guard, actions: Vec<Action>, seen: &Seen, ends: &mut Vec<(Guard,
         if let Action::Mkfs(_) = action {
             seen.formatted += 1;
         }
-        let answers = answers(&action, &seen, guard.policy.mode);
+        let answers = answers(&action, &seen, guard.policy.fstype);
         if answers.is_empty() {
             continue;
         }
@@ -371,17 +384,23 @@ fn walk(guard: &Guard, actions: Vec<Action>, seen: &Seen, ends: &mut Vec<(Guard,
     ends.push((guard.clone(), seen));
 }
 
-fn all_ends(mode: Mode, format: FormatPolicy) -> Vec<(Guard, Seen)> {
+fn all_ends(mode: Mode, format: FormatPolicy, fstype: Fstype) -> Vec<(Guard, Seen)> {
     let mut ends = Vec::new();
-    let (guard, actions) = step(Guard::new(policy(mode, format)), Event::LookAgain);
+    let (guard, actions) = step(Guard::new(policy(mode, format, fstype)), Event::LookAgain);
     walk(&guard, actions, &Seen::default(), &mut ends);
     ends
 }
 
+fn all_policies() -> impl Iterator<Item = (FormatPolicy, Fstype)> {
+    [FormatPolicy::Never, FormatPolicy::IfBlank]
+        .into_iter()
+        .flat_map(|format| [(format, Fstype::Ext4), (format, Fstype::Xfs)])
+}
+
 #[test]
 fn every_path_in_enforce_ends_open_or_held_and_keeps_the_order_of_things() {
-    for format in [FormatPolicy::Never, FormatPolicy::IfBlank] {
-        let ends = all_ends(Mode::Enforce, format);
+    for (format, fstype) in all_policies() {
+        let ends = all_ends(Mode::Enforce, format, fstype);
         let mut open = 0;
         for (guard, seen) in &ends {
             match &guard.state {
@@ -406,8 +425,8 @@ fn every_path_in_enforce_ends_open_or_held_and_keeps_the_order_of_things() {
 
 #[test]
 fn every_path_in_observe_ends_observing_with_an_open_gate() {
-    for format in [FormatPolicy::Never, FormatPolicy::IfBlank] {
-        let ends = all_ends(Mode::Observe, format);
+    for (format, fstype) in all_policies() {
+        let ends = all_ends(Mode::Observe, format, fstype);
         assert!(ends.iter().any(|(guard, _)| guard.would_hold()));
         assert!(ends.iter().any(|(guard, _)| !guard.would_hold()));
         for (guard, seen) in &ends {
@@ -420,7 +439,7 @@ fn every_path_in_observe_ends_observing_with_an_open_gate() {
 #[test]
 fn from_every_end_a_new_look_keeps_the_order_of_things() {
     let mut looks = 0;
-    for (guard, seen) in all_ends(Mode::Enforce, FormatPolicy::IfBlank) {
+    for (guard, seen) in all_ends(Mode::Enforce, FormatPolicy::IfBlank, Fstype::Xfs) {
         let (next, actions) = step(guard, Event::LookAgain);
         let mut ends = Vec::new();
         walk(&next, actions, &Seen { formatted: 0, ..seen.clone() }, &mut ends);
@@ -436,7 +455,8 @@ fn from_every_end_a_new_look_keeps_the_order_of_things() {
 
 #[test]
 fn answers_that_come_late_change_nothing() {
-    let held = step(Guard::new(policy(Mode::Enforce, FormatPolicy::IfBlank)), Event::NotFound(reason())).0;
+    let held =
+        step(Guard::new(policy(Mode::Enforce, FormatPolicy::IfBlank, Fstype::Ext4)), Event::NotFound(reason())).0;
     for event in [
         Event::Read(blank()),
         Event::Reread { second: Observed::Seen(SecondReading::Same), now: BootMillis(1) },
@@ -458,7 +478,7 @@ fn an_identity_that_changes_while_open_is_told_once_and_closes_nothing() {
         fs_uuid: Some(uuid(1)),
         at: Time::from_unix(1_700_000_000).expect("a time"),
     };
-    let mut guard = Guard::new(policy(Mode::Enforce, FormatPolicy::Never));
+    let mut guard = Guard::new(policy(Mode::Enforce, FormatPolicy::Never, Fstype::Ext4));
     guard.state = State::Open { data_dir: "default".into(), doubts: Vec::new() };
     let mark = HighWater {
         data_dir: "default".into(),
@@ -485,7 +505,7 @@ fn an_identity_that_changes_while_open_is_told_once_and_closes_nothing() {
 
 #[test]
 fn a_first_key_is_kept_as_progress_and_the_same_progress_is_not_kept_again() {
-    let mut guard = Guard::new(policy(Mode::Enforce, FormatPolicy::Never));
+    let mut guard = Guard::new(policy(Mode::Enforce, FormatPolicy::Never, Fstype::Ext4));
     guard.state = State::Open { data_dir: "default".into(), doubts: Vec::new() };
     let mark = HighWater {
         data_dir: "default".into(),
@@ -512,4 +532,70 @@ fn a_first_key_is_kept_as_progress_and_the_same_progress_is_not_kept_again() {
     let records = Records { pin: Some(pin), high_water: Some(mark.clone()), ..Records::default() };
     let (_, actions) = step(guard, marked(records));
     assert!(actions.is_empty(), "{actions:?}");
+}
+
+#[test]
+fn xfs_goes_to_its_mount_unrepaired_and_the_decision_says_so() {
+    let guard = Guard::new(policy(Mode::Enforce, FormatPolicy::Never, Fstype::Xfs));
+    let (guard, _) = step(guard, Event::LookAgain);
+    let (guard, _) = step(guard, Event::Found(Box::new(found(Place::Free, Observed::Seen(Records::default()), false))));
+    let (guard, _) = step(guard, Event::Claimed(Ok(())));
+    let (guard, actions) = step(guard, Event::Read(standing(Fstype::Xfs)));
+    let [Action::NoFsck(why)] = &actions[..] else { panic!("{actions:?}") };
+    let why = (*why).to_owned();
+    assert!(why.contains("replays its log"), "{why}");
+    let (guard, actions) = step(guard, Event::Unchecked(Ok(())));
+    assert!(matches!(actions[..], [Action::Mount]), "{actions:?}");
+    let (held, actions) = step(guard.clone(), Event::Mounted(Err(failure())));
+    let Some(Action::Decide(decided)) = actions.get(1) else { panic!("{actions:?}") };
+    assert!(decided.not_done.contains(&why), "{:?}", decided.not_done);
+    // The mount may have replayed the log before it failed.
+    assert!(!decided.not_done.iter().any(|text| text.contains("nothing was written")), "{:?}", decided.not_done);
+    assert_eq!(held.gate(), Gate::Held);
+    let (guard, _) = step(guard, Event::Mounted(Ok(())));
+    let seen = StartEvidence {
+        filesystem: Observed::Seen(filesystem(Fstype::Xfs, uuid(1))),
+        ..evidence(volume(vec![dir(7)]), Observed::Seen(Records::default()))
+    };
+    let (_, actions) = step(guard, Event::Looked(Box::new(seen)));
+    let Some(Action::Decide(decided)) = actions.first() else { panic!("{actions:?}") };
+    assert_eq!((decided.verdict, &decided.not_done[..]), (DecisionVerdict::Opened, &[why][..]));
+}
+
+/// What a guard of this type says first of a volume with that reading.
+#[track_caller]
+fn first_objection(fstype: Fstype, reading: DeviceReading, records: Records) -> Reason {
+    let guard = Guard::new(policy(Mode::Enforce, FormatPolicy::IfBlank, fstype));
+    let (guard, _) = step(guard, Event::LookAgain);
+    let (guard, _) = step(guard, Event::Found(Box::new(found(Place::Free, Observed::Seen(records), false))));
+    let (guard, _) = step(guard, Event::Claimed(Ok(())));
+    let (guard, actions) = step(guard, Event::Read(reading));
+    assert!(matches!(actions[..], [Action::Secure, Action::Decide(_)]), "{actions:?}");
+    guard.reasons()[0].clone()
+}
+
+#[test]
+fn a_filesystem_of_another_type_is_named_beside_the_configured_one() {
+    for (configured, there) in [(Fstype::Ext4, Fstype::Xfs), (Fstype::Xfs, Fstype::Ext4)] {
+        let reason = first_objection(configured, standing(there), Records::default());
+        assert_eq!(reason.code, ReasonCode::SignatureFound);
+        let said = format!("carries an {there} with UUID {}, and the configuration of this guard says", uuid(1));
+        assert!(reason.message.contains(&said), "{}", reason.message);
+        assert!(reason.message.contains(&format!("fstype = \"{configured}\"")), "{}", reason.message);
+    }
+}
+
+#[test]
+fn a_filesystem_that_our_own_mkfs_did_not_finish_goes_nowhere() {
+    let mut reading = standing(Fstype::Xfs);
+    reading.filesystem = Some(FilesystemFacts { clean: Some(false), ..filesystem(Fstype::Xfs, uuid(1)) });
+    let intent = crate::model::OpenIntent {
+        fs_uuid: uuid(1),
+        boot_id: BootId("boot".into()),
+        diskseq: Some(3),
+        devnum: DevNum { major: 7, minor: 0 },
+    };
+    let reason = first_objection(Fstype::Xfs, reading, Records { open_intent: Some(intent), ..Records::default() });
+    assert_eq!(reason.code, ReasonCode::IntentUnfinished);
+    assert!(reason.message.contains("did not come to its end"), "{}", reason.message);
 }

@@ -160,7 +160,11 @@ fn filesystem_line(facts: &FilesystemFacts) -> EvidenceLine {
     if let Some(at) = &facts.last_mounted {
         says.push(format!("last mounted at {at}"));
     }
-    says.push(if facts.clean { "clean".to_owned() } else { "not cleanly unmounted, or with errors".to_owned() });
+    match facts.clean {
+        Some(true) => says.push("clean".to_owned()),
+        Some(false) => says.push("not cleanly unmounted, unfinished, or with errors".to_owned()),
+        None => {}
+    }
     for feature in &facts.unknown_features {
         says.push(format!("unknown feature {feature}"));
     }

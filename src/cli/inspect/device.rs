@@ -10,8 +10,8 @@ use crate::config::Config;
 use crate::decide::format::objections_to_reading;
 use crate::device::{Device, DeviceError, Sysfs, mountinfo, resolve};
 use crate::model::{
-    Blank, ContentClass, DevNum, DeviceFacts, DeviceReading, DeviceSpec, DeviceUse, FilesystemFacts, Finding, Observed,
-    Reason, ReasonCode, Status,
+    Blank, ContentClass, DevNum, DeviceFacts, DeviceReading, DeviceSpec, DeviceUse, FilesystemFacts, Finding, Fstype,
+    Observed, Reason, ReasonCode, Status,
 };
 use crate::probe::{LibblkidReport, ProbeRequest, report};
 use crate::worker::{self, Deadline};
@@ -202,7 +202,9 @@ fn healthy(reading: &DeviceReading) -> bool {
         Observed::Unknown(_) => false,
     };
     let read = content.seen().is_some_and(|c| c.read_errors == 0 && c.size_before == c.size_after);
-    named && read && facts.unknown_features.is_empty()
+    // An ext4 that needs its journal replayed is well; an XFS says so only of a mkfs or repair that did not finish.
+    let finished = facts.fstype != Fstype::Xfs.as_str() || facts.clean != Some(false);
+    named && read && finished && facts.unknown_features.is_empty()
 }
 
 /// Nothing could be looked at: the report says so, and the exit code says why.

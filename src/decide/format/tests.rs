@@ -613,7 +613,7 @@ fn inspect_asks_the_bytes_alone() {
         made_at: None,
         last_mounted: None,
         unknown_features: vec![],
-        clean: true,
+        clean: Some(true),
     };
     let stands = DeviceReading { filesystem: Some(filesystem), ..zero };
     assert_eq!(super::blank(&stands), Blank::No);

@@ -106,7 +106,7 @@ fn facts(uuid: Option<FsUuid>) -> FilesystemFacts {
         made_at: Some(time()),
         last_mounted: None,
         unknown_features: vec![],
-        clean: true,
+        clean: Some(true),
     }
 }
 

@@ -1,9 +1,9 @@
 //! The feature bits of ext2, ext3 and ext4, and which of them both e2fsck 1.47 and kernel 6.1 can handle.
 //!
-//! A bit that either does not know means that the filesystem cannot be checked, or not be mounted read-write. It is told
-//! before anything is tried, so that the failure of a tool is not the first word about it.
 //! Sources: e2fsprogs 1.47.0 lib/ext2fs/ext2_fs.h and ext2fs.h (`EXT2_LIB_FEATURE_*_SUPP`), kernel 6.1 fs/ext4/ext4.h
 //! (`EXT4_FEATURE_*_SUPP`; unknown compat bits do not stop the kernel, but they stop e2fsck).
+
+use crate::probe::features::{self, Table};
 
 /// Needed to read the bits that other parts of this room ask for.
 pub(super) const COMPAT_HAS_JOURNAL: u32 = 0x4;
@@ -15,9 +15,6 @@ pub(super) const RO_COMPAT_BIGALLOC: u32 = 0x200;
 /// What ext3 and its predecessor know; anything beyond makes it ext4.
 pub(super) const EXT3_INCOMPAT: u32 = 0x2 | 0x4 | 0x10;
 pub(super) const EXT3_RO_COMPAT: u32 = 0x1 | 0x2 | 0x4;
-
-/// Bit, name, handled by both e2fsck 1.47 and kernel 6.1.
-type Table = [(u32, &'static str, bool)];
 
 const COMPAT: &Table = &[
     (0x1, "dir_prealloc", true),
@@ -74,19 +71,11 @@ const RO_COMPAT: &Table = &[
     (0x10000, "orphan_present", true),
 ];
 
-/// Every set bit that is not handled: `incompat 0x40000000`, or with its name where it has one.
+/// Every set bit that is not handled.
 pub(super) fn unknown(compat: u32, incompat: u32, ro_compat: u32) -> Vec<String> {
-    let mut unknown = Vec::new();
-    for (word, set, table) in
-        [("compat", compat, COMPAT), ("incompat", incompat, INCOMPAT), ("ro_compat", ro_compat, RO_COMPAT)]
-    {
-        for bit in (0..32).map(|shift| 1_u32 << shift).filter(|bit| set & bit != 0) {
-            match table.iter().find(|(known, _, _)| *known == bit) {
-                Some((_, _, true)) => {}
-                Some((_, name, false)) => unknown.push(format!("{word} {bit:#x} ({name})")),
-                None => unknown.push(format!("{word} {bit:#x}")),
-            }
-        }
-    }
-    unknown
+    features::unknown(&[
+        ("compat", compat, COMPAT),
+        ("incompat", incompat, INCOMPAT),
+        ("ro_compat", ro_compat, RO_COMPAT),
+    ])
 }

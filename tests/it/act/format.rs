@@ -9,12 +9,14 @@ use volhold::decide::format::{FormatPermit, PERMIT_LASTS_MS, may_format};
 use volhold::device::Device;
 use volhold::model::{
     BlkidAnswer, BootMillis, Claim, Content, ContentClass, DeviceFacts, FormatEvidence, FormatHistory, FormatPolicy,
-    FsUuid, Identity, Observed, Origin, ReasonCode, SecondReading,
+    FsUuid, Fstype, Identity, Observed, Origin, ReasonCode, SecondReading,
 };
 
 const NOW: BootMillis = BootMillis(1_000_000);
 const LIMIT: Duration = Duration::from_secs(120);
 const SIZE: u64 = 64 * disk::MIB;
+/// mkfs.xfs makes nothing below 300 MiB.
+const XFS_SIZE: u64 = 320 * disk::MIB;
 
 fn uuid() -> FsUuid {
     FsUuid("8f1d4c5e-0b7a-4a53-9d8e-2f6b1c3d4e5f".parse().unwrap())
@@ -48,7 +50,7 @@ fn permit_for(facts: DeviceFacts) -> FormatPermit {
 }
 
 fn make(permit: FormatPermit, device: &mut Device) -> Result<mkfs::Made, MkfsError> {
-    mkfs::ext4(permit, device, uuid(), NOW, LIMIT)
+    mkfs::make(permit, device, Fstype::Ext4, uuid(), NOW, LIMIT)
 }
 
 #[test]
@@ -86,6 +88,65 @@ fn a_permitted_device_gets_the_filesystem_with_the_recorded_uuid_and_stays_claim
     assert_eq!(features, wanted, "exactly what an e2fsck of 2016 knows, whatever mke2fs.conf says");
     drop(opened);
     run("e2fsck", &["-fn", &device.name()]);
+}
+
+/// What `xfs_db` says of fields of the primary superblock, in order.
+fn xfs_fields(device: &Loop, fields: &[&str]) -> Vec<String> {
+    let print = format!("print {}", fields.join(" "));
+    let told = run("xfs_db", &["-r", "-c", "sb 0", "-c", &print, &device.name()]);
+    told.lines().map(|line| line.split_once(" = ").map_or(line, |(_, value)| value).to_owned()).collect()
+}
+
+#[test]
+fn a_permitted_device_gets_an_xfs_that_every_kernel_from_5_10_on_mounts() {
+    needs_root!();
+    let tmp = Tmp::new();
+    let (device, mut opened) = claimed(&tmp, XFS_SIZE);
+    let permit = permit_for(opened.facts().unwrap());
+    let made = mkfs::make(permit, &mut opened, Fstype::Xfs, uuid(), NOW, LIMIT).unwrap();
+    assert_eq!((made.uuid, made.output.trim()), (uuid(), ""));
+    assert!(opened.claimed());
+    let fields = ["uuid", "fname", "inprogress", "blocksize", "inodesize"];
+    let wanted = [uuid().to_string(), "\"\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\"".to_owned()];
+    let found = xfs_fields(&device, &fields);
+    assert_eq!(&found[..2], &wanted);
+    assert_eq!(&found[2..], &["0", "4096", "512"]);
+    // `XFS_SB_FEAT_*_ALL` of kernel 5.10, less what it calls experimental (inobtcount 0x8, bigtime 0x8): finobt, rmapbt,
+    // reflink; ftype, sparse inodes, meta_uuid; no compat and no log bits.
+    let known_to_5_10 = [0, 0x7, 0x7, 0];
+    // What is wanted of it: finobt; ftype and sparse inodes.
+    let wanted = [0, 0x1, 0x3, 0];
+    let words = ["features_compat", "features_ro_compat", "features_incompat", "features_log_incompat"];
+    for ((word, found), (known, wanted)) in
+        words.iter().zip(xfs_fields(&device, &words)).zip(known_to_5_10.into_iter().zip(wanted))
+    {
+        let found = u32::from_str_radix(found.trim_start_matches("0x"), 16).unwrap();
+        assert_eq!(found & !known, 0, "{word} {found:#x}");
+        assert_eq!(found, wanted, "{word} {found:#x}");
+    }
+    let version = run("xfs_db", &["-r", "-c", "version", &device.name()]);
+    assert!(version.contains("V5,") && version.contains("CRC"), "{version}");
+    drop(opened);
+    run("xfs_repair", &["-n", &device.name()]);
+}
+
+#[test]
+fn mkfs_xfs_refuses_by_itself_where_a_filesystem_stands() {
+    needs_root!();
+    let tmp = Tmp::new();
+    let image = disk::sparse(&tmp.join("disk"), XFS_SIZE);
+    disk::mkfs_ext4(&image, None);
+    let device = Loop::new(&image);
+    let mut opened = open(device.node());
+    opened.claim().unwrap();
+    let before = device.sha256();
+    // Evidence that is wrong on purpose: the last net below the permit.
+    let permit = permit_for(opened.facts().unwrap());
+    let error = mkfs::make(permit, &mut opened, Fstype::Xfs, uuid(), NOW, LIMIT).unwrap_err();
+    assert_eq!(error.reason().code, ReasonCode::MkfsFailed);
+    assert!(error.reason().message.contains("ext4"), "{}", error.reason().message);
+    assert!(opened.claimed());
+    assert_eq!(device.sha256(), before);
 }
 
 #[test]
@@ -143,7 +204,7 @@ fn an_old_permit_formats_nothing() {
     let before = device.sha256();
     let permit = permit_for(opened.facts().unwrap());
     let later = BootMillis(NOW.0 + PERMIT_LASTS_MS);
-    let error = mkfs::ext4(permit, &mut opened, uuid(), later, LIMIT).unwrap_err();
+    let error = mkfs::make(permit, &mut opened, Fstype::Ext4, uuid(), later, LIMIT).unwrap_err();
     assert!(matches!(error, MkfsError::PermitExpired { .. }), "{error}");
     assert_eq!(device.sha256(), before);
 }

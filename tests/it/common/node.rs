@@ -20,6 +20,7 @@ pub struct Guard {
     pub name: String,
     pub mode: &'static str,
     pub device: String,
+    pub fstype: &'static str,
     pub format: &'static str,
     pub fresh: &'static str,
     pub publish: PathBuf,
@@ -35,6 +36,7 @@ impl Guard {
             name: name.to_owned(),
             mode: "enforce",
             device: device.as_ref().to_string_lossy().into_owned(),
+            fstype: "ext4",
             // The most dangerous policy: what is to be held must be held although formatting and fresh starts are allowed.
             format: "if-blank",
             fresh: "allow",
@@ -49,6 +51,11 @@ impl Guard {
         Guard { mode: "observe", ..Guard::enforce(name, device, publish) }
     }
 
+    pub fn fstype(mut self, fstype: &'static str) -> Self {
+        self.fstype = fstype;
+        self
+    }
+
     pub fn data_dir(mut self, dir: &str) -> Self {
         self.data_dir = Some(dir.to_owned());
         self
@@ -61,11 +68,12 @@ impl Guard {
 
     fn toml(&self) -> String {
         let mut text = format!(
-            "[[guard]]\nname = \"{}\"\nmode = \"{}\"\nprovider = \"local\"\ndevice = \"{}\"\nfstype = \"ext4\"\n\
+            "[[guard]]\nname = \"{}\"\nmode = \"{}\"\nprovider = \"local\"\ndevice = \"{}\"\nfstype = \"{}\"\n\
              format = \"{}\"\nfresh = \"{}\"\npublish = \"{}\"\n",
             self.name,
             self.mode,
             self.device,
+            self.fstype,
             self.format,
             self.fresh,
             self.publish.display()
