@@ -40,6 +40,17 @@ stop() { # PID SIGNAL
     kill "-$2" "$1" 2>/dev/null || true
     wait "$1" 2>/dev/null || true
 }
+# A reader of the agent that was just killed may need a moment to be gone.
+unmount() {
+    local at tries
+    for at in "$@"; do
+        for ((tries = 0; tries < 50; tries++)); do
+            ! umount "$at" 2>/dev/null || continue 2
+            sleep 0.1
+        done
+        umount "$at"
+    done
+}
 cleanup() {
     local code=$?
     trap '' INT TERM
@@ -148,7 +159,7 @@ say ""
 say "etcd and the agent stop, and the node goes down: the volume is unmounted."
 stop "$etcd" TERM; etcd=''
 stop "$agent" TERM; agent=''
-umount "$dir/etcd-main" "$dir/etcd-events"
+unmount "$dir/etcd-main" "$dir/etcd-events"
 rm -rf "$dir/run" && mkdir "$dir/run"
 
 chapter "3. Incident one: the superblock is lost"
@@ -179,7 +190,7 @@ start_etcd master-a "$dir/etcd-main/data"
 show etcdctl get /registry/pods/3
 stop "$etcd" TERM; etcd=''
 stop "$agent" TERM; agent=''
-umount "$dir/etcd-main" "$dir/etcd-events"
+unmount "$dir/etcd-main" "$dir/etcd-events"
 rm -rf "$dir/run" && mkdir "$dir/run"
 
 chapter "5. Incident two: an empty etcd beside the old data"
@@ -189,7 +200,7 @@ mount "$main" "$dir/somebody"
 mkdir -m 700 "$dir/somebody/new"
 start_etcd master-a "$dir/somebody/new"
 stop "$etcd" TERM; etcd=''
-umount "$dir/somebody"
+unmount "$dir/somebody"
 show sed -i 's/^data_dir = "data"/data_dir = "new"/' "$VOLHOLD_CONFIG"
 start_agent
 expect 3 volhold wait etcd-main --timeout 3s
