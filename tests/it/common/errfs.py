@@ -5,8 +5,10 @@
 
 Runs in the foreground and ends when it is unmounted.
 """
+import ctypes
 import errno
 import os
+import signal
 import stat
 import sys
 
@@ -53,7 +55,14 @@ class ErrFs(fuse.Fuse):
         return 0
 
 
+def die_with_parent():
+    """A server that outlives a killed test leaves a loop device on which every `losetup -a` of the machine hangs."""
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main():
+    die_with_parent()
     mountpoint, backing = sys.argv[1:3]
     rules = []
     for rule in sys.argv[3:]:
