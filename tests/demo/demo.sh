@@ -35,9 +35,16 @@ expect() {
 # --- what is left behind: nothing -----------------------------------------------------------------------------------------
 dir=$(mktemp -d "${TMPDIR:-/var/tmp}/volhold-demo.XXXXXX")
 agent='' etcd='' loops=()
+# Ends a child. An etcd that has only just begun to serve may lose the signal: it is asked again, and at last killed.
 stop() { # PID SIGNAL
+    local tries
     [ -n "$1" ] || return 0
-    kill "-$2" "$1" 2>/dev/null || true
+    for ((tries = 0; tries < 100; tries++)); do
+        [ $((tries % 20)) != 0 ] || kill "-$2" "$1" 2>/dev/null || break
+        kill -0 "$1" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -KILL "$1" 2>/dev/null || true
     wait "$1" 2>/dev/null || true
 }
 # A reader of the agent that was just killed may need a moment to be gone.

@@ -197,8 +197,22 @@ impl Etcd {
     fn end(&mut self, signal: nix::sys::signal::Signal) -> std::process::ExitStatus {
         let mut child = self.child.take().expect("etcd runs");
         let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
-        nix::sys::signal::kill(pid, signal).expect("a signal to etcd");
-        child.wait().expect("etcd's end")
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            // An etcd that has only just begun to serve may lose a SIGTERM: it is sent again.
+            nix::sys::signal::kill(pid, signal).expect("a signal to etcd");
+            let again = Instant::now() + Duration::from_secs(5);
+            while Instant::now() < again {
+                if let Some(end) = child.try_wait().expect("etcd's state") {
+                    return end;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if Instant::now() > until {
+                child.kill().ok();
+                panic!("etcd does not end on {signal}\n{}", self.tail());
+            }
+        }
     }
 }
 
