@@ -6,10 +6,18 @@
 use super::ioctl::{self, LoopBacking};
 use super::{DeviceError, Sysfs, sysfs};
 use crate::model::DevNum;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long one loop device may take to say what is under it. Its answer comes from memory, unless the file lies on a
+/// filesystem that hangs: a healthy device must not wait for somebody else's.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A loop device that has something under it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,13 +45,15 @@ pub fn bound(sysfs: &Sysfs) -> Result<Vec<Bound>, DeviceError> {
     Ok(found)
 }
 
-/// The loop device that shows this whole file, if one does already.
+/// The loop device that shows this whole file, if one does already. One that does not answer shows another file: this one
+/// has just been asked for, and answered.
 pub fn showing(sysfs: &Sysfs, file: &Path) -> Result<Option<Bound>, DeviceError> {
     let unseen = |source| DeviceError::from_open(&file.display().to_string(), file.into(), source);
     let wanted = fs::metadata(file).map_err(unseen)?;
     for bound in bound(sysfs)? {
         let whole = |backing: &LoopBacking| backing.offset == 0 && backing.size_limit == 0;
-        if let Some(backing) = backing(&bound)?
+        let asked = bound.clone();
+        if let Some(Some(backing)) = in_time(&bound, move || backing(&asked))?
             && (backing.device, backing.inode) == (wanted.dev(), wanted.ino())
             && whole(&backing)
         {
@@ -53,22 +63,69 @@ pub fn showing(sysfs: &Sysfs, file: &Path) -> Result<Option<Bound>, DeviceError>
     Ok(None)
 }
 
-/// Loop devices whose backing file is the block device `devnum` (`O_EXCL` does not notice these).
+/// Loop devices whose backing file is the block device `devnum` (`O_EXCL` does not notice these). One that does not answer
+/// is none of them: the node of a block device is an inode in memory, and asking for it never hangs.
 pub fn on_top_of(sysfs: &Sysfs, devnum: DevNum) -> Result<Vec<String>, DeviceError> {
     let mut found = Vec::new();
     for bound in bound(sysfs)? {
-        let on_top = match fs::metadata(&bound.backing_file) {
-            Ok(metadata) if metadata.file_type().is_block_device() => DevNum::from_dev_t(metadata.rdev()) == devnum,
-            Ok(_) => false,
-            // The node was removed, or belongs to another mount namespace: ask the loop device itself.
-            Err(_) => backing(&bound)?
-                .is_some_and(|backing| backing.rdevice != 0 && DevNum::from_dev_t(backing.rdevice) == devnum),
-        };
-        if on_top {
+        let asked = bound.clone();
+        if in_time(&bound, move || is_on_top(&asked, devnum))?.unwrap_or(false) {
             found.push(bound.name);
         }
     }
     Ok(found)
+}
+
+fn is_on_top(bound: &Bound, devnum: DevNum) -> Result<bool, DeviceError> {
+    match fs::metadata(&bound.backing_file) {
+        Ok(metadata) if metadata.file_type().is_block_device() => Ok(DevNum::from_dev_t(metadata.rdev()) == devnum),
+        Ok(_) => Ok(false),
+        // The node was removed, or belongs to another mount namespace: ask the loop device itself.
+        Err(_) => Ok(backing(bound)?
+            .is_some_and(|backing| backing.rdevice != 0 && DevNum::from_dev_t(backing.rdevice) == devnum)),
+    }
+}
+
+/// Loop devices that were asked and have not answered yet. They are not asked again, so that a device which hangs for days
+/// costs one thread and not one for each look.
+static ASKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// What `ask` answers about a loop device, or `None` when it takes too long.
+fn in_time<T: Send + 'static>(
+    bound: &Bound,
+    ask: impl FnOnce() -> Result<T, DeviceError> + Send + 'static,
+) -> Result<Option<T>, DeviceError> {
+    let asked = || ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = bound.name.clone();
+    let begun = Instant::now();
+    // One question at a time for each device; a second asker waits as long as the first one may take.
+    while !asked().insert(name.clone()) {
+        if begun.elapsed() >= PATIENCE {
+            return Ok(None);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let (tell, told) = mpsc::channel();
+    let own_name = name.clone();
+    let asking = thread::Builder::new().name("loop".to_owned()).spawn(move || {
+        let answer = ask();
+        ASKED.lock().unwrap_or_else(PoisonError::into_inner).remove(&own_name);
+        // The asker may have gone on.
+        let _heard = tell.send(answer);
+    });
+    if let Err(source) = asking {
+        asked().remove(&name);
+        return Err(DeviceError::Io { operation: "start a thread to ask", path: bound.node.clone(), source });
+    }
+    match told.recv_timeout(PATIENCE) {
+        Ok(answer) => answer.map(Some),
+        Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
+        Err(mpsc::RecvTimeoutError::Disconnected) => Err(DeviceError::Io {
+            operation: "ask",
+            path: bound.node.clone(),
+            source: io::Error::other("the thread that asked died"),
+        }),
+    }
 }
 
 fn backing(bound: &Bound) -> Result<Option<LoopBacking>, DeviceError> {
@@ -81,4 +138,27 @@ fn backing(bound: &Bound) -> Result<Option<LoopBacking>, DeviceError> {
         Err(source) => return Err(failed("open", source)),
     };
     ioctl::loop_backing(&device).map_err(|source| failed("ask for the backing file of", source))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_device_that_hangs_is_passed_over_and_asked_again_when_it_has_answered() {
+        let bound = Bound { name: "loop-that-hangs".into(), node: "/dev/null".into(), backing_file: String::new() };
+        let (answer_now, hangs) = mpsc::channel::<()>();
+        let (woken, awake) = mpsc::channel::<()>();
+        let first = in_time(&bound, move || {
+            hangs.recv().unwrap();
+            woken.send(()).unwrap();
+            Ok(1)
+        });
+        assert_eq!(first.unwrap(), None);
+        assert_eq!(in_time(&bound, || Ok(2)).unwrap(), None, "asked while the first question hangs");
+        answer_now.send(()).unwrap();
+        awake.recv().unwrap();
+        assert_eq!(in_time(&bound, || Ok(3)).unwrap(), Some(3));
+    }
 }
