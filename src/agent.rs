@@ -88,7 +88,7 @@ async fn serve(sources: Sources, standing: &Standing) -> Result<(), AgentError> 
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hangup.recv() => fleet.reload(),
+            _ = hangup.recv() => fleet.reload().await,
         }
     }
     notify::stopping();

@@ -170,10 +170,11 @@ impl Driver {
         }
         if config != self.config {
             tracing::info!(event = "guard.reconfigured", guard = %config.name, "takes its new configuration");
+            // The same verdict about something else is another decision.
+            self.decided = None;
         }
         self.guard.policy = policy(&config);
         self.rounds.reconfigure(config.mode);
-        self.decided = None;
         self.config = config;
         self.held_back = held_back;
         self.tell_held_back();
@@ -1016,6 +1017,10 @@ impl Stuck {
             Stuck::Died(detail) => Why::ReaderFailed { detail: format!("{doing} died: {detail}") },
             Stuck::NotOpen => Why::NotRun { detail: format!("{doing}: the device is not open") },
         }
+    }
+
+    pub fn words(&self, doing: &str) -> String {
+        self.why(doing).detail().to_owned()
     }
 
     fn reason(&self, doing: &str) -> Reason {

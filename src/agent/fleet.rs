@@ -2,7 +2,7 @@
 
 use super::board::Board;
 use super::clock::Here;
-use super::driver::{Driver, Order};
+use super::driver::{Driver, Order, blocking};
 use super::rounds::{Hint, Rounds};
 use super::standing::{From, Standing, standing};
 use crate::config::{Config, Paths, Sources, kept_text};
@@ -14,6 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
+
+/// Longest that reading the configuration may take.
+const READ: Duration = Duration::from_secs(20);
 
 pub struct Fleet {
     sources: Sources,
@@ -45,15 +48,21 @@ impl Fleet {
     }
 
     /// Reads the configuration again. What cannot be used changes nothing but the status; what can is given to the guards.
-    pub fn reload(&mut self) {
+    pub async fn reload(&mut self) {
         notify::reloading();
-        match standing(&self.sources, &self.here.boot_id) {
-            Ok(standing) => self.take(&standing),
-            Err(error) => {
-                let mut lines = error.lines();
-                lines.push("the agent goes on with the configuration that it has".to_owned());
-                self.complain(lines);
+        let (sources, boot_id) = (self.sources.clone(), self.here.boot_id.clone());
+        // Links are followed to tell devices and places apart, and may lead to a disk that hangs.
+        let mut lines = match blocking(READ, move || standing(&sources, &boot_id)).await {
+            Ok(Ok(standing)) => {
+                self.take(&standing);
+                Vec::new()
             }
+            Ok(Err(error)) => error.lines(),
+            Err(stuck) => vec![stuck.words("reading the configuration")],
+        };
+        if !lines.is_empty() {
+            lines.push("the agent goes on with the configuration that it has".to_owned());
+            self.complain(lines);
         }
         notify::ready();
     }

@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 
 fn blank(tmp: &Tmp, name: &str) -> Loop {
-    Loop::new(&disk::sparse(&tmp.join(name), 96 * MIB))
+    Loop::new(&disk::sparse(&tmp.join(name), 160 * MIB))
 }
 
 /// A volume that is held: its superblock is gone.
@@ -138,6 +138,11 @@ fn a_reload_with_an_open_gate_leaves_etcd_alone_and_says_what_has_to_wait() {
     node.reload();
     let status = node.await_status("main", "the warning", |status| status["warnings"].to_string().contains("any more"));
     assert_eq!(status["gate"], "open", "{status:#}");
+    still_open(&node, &mut etcd);
+    node.kill_agent();
+    node.start();
+    let status = node.await_open("main");
+    assert!(warnings(&status).contains("any more"), "{status:#}");
     still_open(&node, &mut etcd);
 
     // The old text again: nothing is held back.

@@ -164,3 +164,21 @@ fn nothing_is_written_or_read_through_a_link() {
     std::fs::remove_file(elsewhere.join("facts")).unwrap();
     assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
+
+#[test]
+fn what_gates_were_opened_with_is_listed_and_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    let name = |name: &str| name.parse::<GuardName>().unwrap();
+    assert_eq!(running_guards(&run).unwrap(), []);
+    assert_eq!(read_running(&run, &name("main")).unwrap(), None);
+    for guard in ["main", "events"] {
+        write_running(&run, &name(guard), guard).unwrap();
+    }
+    // What lies beside it, and what is no guard's name.
+    for other in ["main.json", "Not A Name.toml", ".main.toml.1"] {
+        std::fs::write(run.join("published").join(other), "").unwrap();
+    }
+    assert_eq!(running_guards(&run).unwrap(), [name("events"), name("main")]);
+    assert_eq!(read_running(&run, &name("main")).unwrap().as_deref(), Some("main"));
+}
