@@ -92,18 +92,22 @@ fn a_reload_with_an_open_gate_leaves_etcd_alone_and_says_what_has_to_wait() {
     let tmp = Tmp::new();
     let (device, other) = (blank(&tmp, "volume"), blank(&tmp, "other"));
     let mut node = Node::new();
-    let main = || Guard::enforce("main", device.node(), &tmp.join("mnt")).data_dir("data");
+    let elsewhere = node.path("elsewhere");
+    let events = node.path("events");
+    let mnt = node.path("mnt");
+    let data_dir = node.path("mnt/data");
+    let main = || Guard::enforce("main", device.node(), &mnt).data_dir("data");
     node.configure(&[main()]);
     node.start();
     node.await_open("main");
-    let mut etcd = Member::new("master-a", &tmp.join("mnt/data")).start();
+    let mut etcd = Member::new("master-a", &data_dir).start();
     etcd.put("key", "before");
     let pid = etcd.pid();
 
     // All that cannot be followed at once, something that can, and a new guard.
-    let mut moved = Guard::enforce("main", "/dev/volhold-none", &tmp.join("elsewhere")).data_dir("new");
+    let mut moved = Guard::enforce("main", "/dev/volhold-none", &elsewhere).data_dir("new");
     moved.fresh = "deny";
-    node.configure(&[moved, Guard::enforce("events", other.node(), &tmp.join("events"))]);
+    node.configure(&[moved, Guard::enforce("events", other.node(), &events)]);
     node.reload();
     let status = node.await_status("main", "the warning", |status| status["warnings"].to_string().contains("publish"));
     let told = warnings(&status);
@@ -112,13 +116,13 @@ fn a_reload_with_an_open_gate_leaves_etcd_alone_and_says_what_has_to_wait() {
     }
     assert!(node.log().contains("config.held-back"), "{}", node.log());
     assert_eq!(status["gate"], "open", "{status:#}");
-    assert_eq!(status["publish"], tmp.join("mnt").to_str().unwrap());
+    assert_eq!(status["publish"], mnt.to_str().unwrap());
     node.await_status("events", "the new guard's gate", |status| status["gate"] == "open");
 
     let still_open = |node: &Node, etcd: &mut crate::common::etcd::Etcd| {
         assert!(etcd.lives() && etcd.pid() == pid);
         assert!(node.ready_file("main").exists());
-        assert!(mount_table().iter().any(|mount| mount.at == tmp.join("mnt")));
+        assert!(mount_table().iter().any(|mount| mount.at == mnt));
         let wait = node.volhold(&["wait", "main", "--timeout", "1s"]);
         assert_eq!(wait.code, Some(0), "{wait:#?}");
         let check = node.gate_check("main");
@@ -166,7 +170,8 @@ fn what_cannot_be_used_is_told_and_the_last_valid_configuration_goes_on() {
     let tmp = Tmp::new();
     let device = blank(&tmp, "volume");
     let mut node = Node::new();
-    let main = Guard::enforce("main", device.node(), &tmp.join("mnt"));
+    let mnt = node.path("mnt");
+    let main = Guard::enforce("main", device.node(), &mnt);
     node.configure(std::slice::from_ref(&main));
     node.start();
     node.await_open("main");
@@ -208,7 +213,8 @@ fn a_held_guard_takes_another_device_and_lets_the_first_one_go() {
     let tmp = Tmp::new();
     let (first, second) = (damaged(&tmp, "volume"), damaged(&tmp, "other"));
     let mut node = Node::new();
-    let guard = |device: &Loop| Guard::enforce("main", device.node(), &tmp.join("mnt"));
+    let mnt = node.path("mnt");
+    let guard = |device: &Loop| Guard::enforce("main", device.node(), &mnt);
     let claimed = |device: &Loop| {
         let open = std::fs::File::options().read(true).custom_flags(libc::O_EXCL).open(device.node());
         open.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
@@ -225,7 +231,7 @@ fn a_held_guard_takes_another_device_and_lets_the_first_one_go() {
     });
     assert!(claimed(&second) && !claimed(&first));
     // Observing and not configured any more: nothing is claimed.
-    node.configure(&[Guard::observe("main", second.node(), &tmp.join("mnt"))]);
+    node.configure(&[Guard::observe("main", second.node(), &mnt)]);
     node.reload();
     node.await_status("main", "observing", |status| status["mode"] == "observe" && status["state"] == "observing");
     assert!(!claimed(&second));
@@ -241,4 +247,32 @@ fn a_held_guard_takes_another_device_and_lets_the_first_one_go() {
     assert_eq!(gone, "changed", "{}", node.log());
     assert!(!claimed(&second));
     assert_eq!(node.manager.stored(), [""; 0]);
+}
+
+#[test]
+fn what_is_changed_while_no_agent_runs_moves_no_open_gate() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let device = blank(&tmp, "volume");
+    let mut node = Node::new();
+    let elsewhere = node.path("elsewhere");
+    let mnt = node.path("mnt");
+    node.configure(&[Guard::enforce("main", device.node(), &mnt)]);
+    node.start();
+    node.await_open("main");
+    node.kill_agent();
+    node.configure(&[Guard::enforce("main", device.node(), &elsewhere)]);
+    assert_eq!(node.volhold(&["wait", "main", "--timeout", "1s"]).code, Some(0));
+    assert_eq!(node.gate_check("main").code, Some(0));
+    node.start();
+    let status = node.await_open("main");
+    assert!(warnings(&status).contains("`publish`"), "{status:#}");
+    assert!(mount_table().iter().any(|mount| mount.at == mnt));
+    assert!(!mount_table().iter().any(|mount| mount.at == elsewhere));
+    // After a boot it is where the new text wants it.
+    node.reboot();
+    node.start();
+    let status = node.await_open("main");
+    assert_eq!(warnings(&status), "[]");
+    assert!(mount_table().iter().any(|mount| mount.at == elsewhere));
 }
