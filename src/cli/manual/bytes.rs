@@ -48,7 +48,7 @@ pub const SIGNATURE_FOUND: Page = Page {
         COPY,
         Choice {
             command: "volhold config check",
-            effect: "Does the guard name the right device? If not, correct it; the agent reads it at its next start.",
+            effect: "Does the guard name the right device? If not, correct it; the agent reads it on `systemctl reload volhold`.",
             safe: true,
         },
         RETRY,
@@ -278,7 +278,7 @@ pub const POLICY_FORBIDS_FORMAT: Page = Page {
         Choice {
             command: "volhold config check",
             effect: "After writing format = \"if-blank\" into this guard: then a volume that is proven blank gets a \
-                     filesystem at the next start of the agent. Anything else still does not.",
+                     filesystem after `systemctl reload volhold`. Anything else still does not.",
             safe: true,
         },
         RETRY,

@@ -4,7 +4,7 @@ use super::{COPY, Choice, Page, RETRY, Severity};
 
 const CONFIG: Choice = Choice {
     command: "volhold config check",
-    effect: "After correcting the configuration. The agent reads it at its next start.",
+    effect: "After correcting the configuration. The agent reads it on `systemctl reload volhold`.",
     safe: true,
 };
 
