@@ -19,8 +19,8 @@
 pub mod datadir;
 /// `e2fsck -p`, and no other repair.
 pub mod fsck;
-/// What the kernel says in its log while a mount fails.
-mod kernel_log;
+/// What the kernel says in its log while a mount fails, or of a filesystem that has shut down.
+pub mod kernel_log;
 /// Image files become loop devices.
 pub mod loopdev;
 /// `mkfs.ext4` and `mkfs.xfs`, with a permit.

@@ -12,14 +12,16 @@
 
 mod error;
 mod table;
+mod twin;
 
 pub use error::{MountError, Tried};
 pub use table::{on_top_at, sources_at};
+pub use twin::Twin;
 
 use super::kernel_log::Mark;
 use super::options::{self, FsOption, MountOptions};
 use crate::device::{Device, Sysfs, uses};
-use crate::model::DevNum;
+use crate::model::{DevNum, Fstype};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags};
@@ -69,14 +71,15 @@ pub fn examine(device: &mut Device, fstype: &str, options: &[String]) -> Result<
 /// Mounts without writing a byte: superblock read-only, journal not replayed. What is seen may be older than what a mount
 /// with replay would show.
 pub fn look_only(device: &mut Device, fstype: &str) -> Result<DetachedMount, MountError> {
-    let unreplayed = match fstype {
-        "ext2" | "ext3" | "ext4" => "noload",
-        "xfs" => "norecovery",
+    let options: &[&str] = match fstype {
+        "ext2" | "ext3" | "ext4" => &["ro", "noload"],
+        // A copy of a filesystem that is mounted elsewhere may be looked at; it is never published.
+        "xfs" => &["ro", "norecovery", "nouuid"],
         _ => return Err(MountError::NoLook { fstype: fstype.to_owned() }),
     };
     let options = MountOptions {
         attributes: MountAttrFlags::empty(),
-        filesystem: vec![FsOption::Flag("ro".into()), FsOption::Flag(unreplayed.into())],
+        filesystem: options.iter().map(|&option| FsOption::Flag(option.to_owned())).collect(),
     };
     handing_over(device, |device| mount(device, fstype, &options, Access::LookOnly))
 }
@@ -223,6 +226,9 @@ impl Attempt<'_> {
         let options: Vec<_> = self.options.filesystem.iter().map(FsOption::to_string).collect();
         let mut kernel = context.map(context_messages).unwrap_or_default();
         kernel.extend(self.log.lines_about(self.node));
+        let twin = (self.fstype == Fstype::Xfs.as_str() && errno == Errno::INVAL)
+            .then(|| twin::mounted_elsewhere(self.node))
+            .flatten();
         MountError::Failed(Box::new(Tried {
             node: self.node.to_owned(),
             fstype: self.fstype.to_owned(),
@@ -231,6 +237,7 @@ impl Attempt<'_> {
             step: step.to_owned(),
             errno: errno.raw_os_error(),
             kernel,
+            twin,
         }))
     }
 }

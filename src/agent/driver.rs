@@ -666,9 +666,10 @@ impl Driver {
                 }
                 Event::Marked { mark, records }
             }
+            // Not even the root can be opened: no progress is known, and what is wrong is looked at and told.
             Err(detail) => {
-                let why = Why::Unreadable { detail };
-                Event::Marked { mark: Observed::Unknown(why.clone()), records: Observed::Unknown(why) }
+                tracing::debug!(event = "mark.unknown", guard = %self.config.name, why = detail);
+                Event::LookAgain
             }
         }
     }

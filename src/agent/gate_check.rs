@@ -56,8 +56,7 @@ fn check(config: &Config, guard: &GuardConfig) -> Result<GateCheck, Reason> {
         Some(_) | None => return Ok(GateCheck::NotYet),
     };
     let at = Path::new(&published.at);
-    let root = publish::open_root(at, published.devnum)
-        .map_err(|error| Reason::new(ReasonCode::WrongVolume, chain(&error)))?;
+    let root = publish::open_root(at, published.devnum).map_err(|error| error.reason())?;
     let memory = Memory { state: config.paths.state.clone(), guard: guard.name.clone(), here };
     let mut records = memory.of_both(&published.volume_id, published.fs_uuid, root.as_fd());
     if let Observed::Seen(records) = &mut records {

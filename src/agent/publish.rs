@@ -2,11 +2,12 @@
 
 use super::machine::Failure;
 use super::memory::Memory;
-use crate::act::{datadir, mount::DetachedMount, seal};
+use crate::act::{datadir, kernel_log::shutdown_of, mount::DetachedMount, seal};
 use crate::config::GuardConfig;
 use crate::device::Device;
-use crate::model::{DevNum, Fact, FsUuid, VolumeId};
+use crate::model::{DevNum, Fact, FsUuid, Reason, ReasonCode, VolumeId};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -60,17 +61,41 @@ pub enum NotThere {
     Open {
         at: PathBuf,
         #[source]
-        source: rustix::io::Errno,
+        source: Errno,
     },
+    /// Not even the root can be opened: so an XFS answers that has shut down, and a disk that fails.
+    #[error("{at} cannot be read: {}", .said.as_deref().map_or_else(
+        || "its filesystem has shut down or its disk fails (EIO)".to_owned(),
+        |said| format!("its filesystem has shut down and stays so until it is unmounted (the kernel says: {said})")))]
+    Io { at: PathBuf, said: Option<String> },
     #[error("{at} is on device {found}, and the volume is device {expected}")]
     OtherDevice { at: PathBuf, found: DevNum, expected: DevNum },
+}
+
+impl NotThere {
+    /// The reason that a guard is held for.
+    pub fn reason(&self) -> Reason {
+        let code = match self {
+            NotThere::Io { .. } => ReasonCode::Unreadable,
+            NotThere::Open { .. } | NotThere::OtherDevice { .. } => ReasonCode::WrongVolume,
+        };
+        Reason::new(code, super::chain(self))
+    }
 }
 
 /// Opens the root of a mounted volume and makes sure that it is this device's.
 pub fn open_root(at: &Path, expected: DevNum) -> Result<OwnedFd, NotThere> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let open = |source| NotThere::Open { at: at.to_owned(), source };
+    let open = |source| match source {
+        Errno::IO => NotThere::Io { at: at.to_owned(), said: name_of(expected).and_then(|node| shutdown_of(&node)) },
+        source => NotThere::Open { at: at.to_owned(), source },
+    };
     let root = rustix::fs::open(at, flags, Mode::empty()).map_err(open)?;
     let found = DevNum::from_dev_t(rustix::fs::fstat(&root).map_err(open)?.st_dev);
     if found == expected { Ok(root) } else { Err(NotThere::OtherDevice { at: at.to_owned(), found, expected }) }
+}
+
+/// What the kernel calls a block device in its log. Without sysfs the log is not understood, and says nothing.
+fn name_of(devnum: DevNum) -> Option<PathBuf> {
+    std::fs::read_link(format!("/sys/dev/block/{devnum}")).ok()
 }

@@ -151,6 +151,7 @@ pub fn page(code: ReasonCode) -> &'static Page {
         ReasonCode::FreshForbidden => &data::FRESH_FORBIDDEN,
         ReasonCode::DirInUse => &data::DIR_IN_USE,
         ReasonCode::AlarmSet => &data::ALARM_SET,
+        ReasonCode::FilesystemDuplicate => &filesystem::FILESYSTEM_DUPLICATE,
         ReasonCode::DataDirAmbiguous => &data::DATA_DIR_AMBIGUOUS,
         ReasonCode::IdentityChanged => &data::IDENTITY_CHANGED,
         ReasonCode::MigrationUnderWay => &data::MIGRATION_UNDER_WAY,

@@ -76,6 +76,8 @@ reason_codes! {
     FilesystemFeatureUnknown = "filesystem-feature-unknown",
     DataDirAmbiguous = "data-dir-ambiguous",
     FilesystemReplaced = "filesystem-replaced",
+    /// The same filesystem is mounted from another device: a copy, such as a volume made from a snapshot of it.
+    FilesystemDuplicate = "filesystem-duplicate",
     /// A person let the claim go with `release`; the guard waits until the time is over or `retry` is typed.
     ReleasedByOperator = "released-by-operator",
     WitnessUnreachable = "witness-unreachable",

@@ -18,3 +18,4 @@ mod incidents_d;
 mod layers;
 mod probe;
 mod record;
+mod xfs;

@@ -1,6 +1,6 @@
 //! How a mount fails, and how to say it.
 
-use super::Access;
+use super::{Access, Twin};
 use crate::act::options::OptionError;
 use crate::device::DeviceError;
 use crate::model::{DevNum, Reason, ReasonCode};
@@ -59,6 +59,9 @@ pub struct Tried {
     pub errno: i32,
     /// The kernel's words: of the mount itself, and lines of its log that name the device.
     pub kernel: Vec<String>,
+    /// Another device that has this filesystem mounted, where that was looked for.
+    #[serde(skip)]
+    pub twin: Option<Twin>,
 }
 
 impl std::fmt::Display for Tried {
@@ -77,6 +80,11 @@ impl std::fmt::Display for Tried {
 }
 
 impl Tried {
+    /// The kernel refused because a filesystem with this UUID is mounted already. Its log says so where it can be read.
+    fn duplicate(&self) -> bool {
+        self.twin.is_some() || self.kernel.iter().any(|line| line.contains("duplicate UUID"))
+    }
+
     /// The kernel is older than the filesystem: `fs/ext4/super.c:ext4_feature_set_ok`, `fs/xfs/libxfs/xfs_sb.c`.
     fn feature_unknown(&self) -> bool {
         self.kernel.iter().any(|line| {
@@ -94,6 +102,20 @@ impl MountError {
                 ReasonCode::FilesystemFeatureUnknown,
                 format!("{tried}: the filesystem was made by a newer system; nothing was changed"),
             ),
+            MountError::Failed(tried) if tried.duplicate() => {
+                let other = match &tried.twin {
+                    Some(twin) => format!("{} has filesystem {} mounted already", twin.node.display(), twin.uuid),
+                    None => "another device has this filesystem mounted already".to_owned(),
+                };
+                Reason::new(
+                    ReasonCode::FilesystemDuplicate,
+                    format!(
+                        "{} carries a copy of a mounted filesystem: {other}, and the kernel mounts a UUID only once; nothing \
+                         was written",
+                        tried.node.display()
+                    ),
+                )
+            }
             MountError::Failed(tried) if tried.errno == libc::EBUSY => {
                 Reason::new(ReasonCode::InUse, format!("{tried}: somebody else took the device"))
             }

@@ -195,6 +195,35 @@ pub const WRONG_OWNER: Page = Page {
     ],
 };
 
+pub const FILESYSTEM_DUPLICATE: Page = Page {
+    severity: Severity::Critical,
+    cause: "the volume is a copy of one that is mounted on this machine",
+    found: "The kernel refused to mount an XFS whose UUID is mounted from another device already.",
+    means: "A volume made from a snapshot, or a clone, is attached beside its original. One of the two is not the one that \
+            etcd is meant to have.",
+    without: "Tools add nouuid and mount both: an etcd on the copy joins its cluster with the identity of the original, and \
+              an older state.",
+    check: &[
+        "findmnt -t xfs -o SOURCE,UUID,TARGET     which device has it, and where",
+        "lsblk -o NAME,SERIAL,SIZE,FSTYPE,UUID,MOUNTPOINTS",
+        "volhold status     is the other one guarded here?",
+    ],
+    choices: &[
+        Choice {
+            command: "volhold explain {name}",
+            effect: "Which device has the other one. If the configuration names the wrong volume, correct `device` there.",
+            safe: true,
+        },
+        COPY,
+        Choice {
+            command: "volhold retry {name}",
+            effect: "After the copy that is not wanted was unmounted or detached.",
+            safe: true,
+        },
+        RELEASE,
+    ],
+};
+
 pub const LEDGER_BROKEN: Page = Page {
     severity: Severity::Critical,
     cause: "volhold's own record is damaged, so nobody can say what this volume should hold",

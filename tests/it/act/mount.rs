@@ -291,3 +291,31 @@ fn close_on_exec(fdinfo: &str) -> bool {
     let flags = fdinfo.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
     u32::from_str_radix(flags, 8).unwrap() & 0o2_000_000 != 0
 }
+
+#[test]
+fn a_copy_of_a_mounted_xfs_may_be_looked_at_and_never_be_examined() {
+    needs_root!();
+    let tmp = Tmp::new();
+    let original = disk::sparse(&tmp.join("disk"), 320 * disk::MIB);
+    run("mkfs.xfs", &["-q", original.to_str().unwrap()]);
+    let copy = tmp.join("copy");
+    run("cp", &["--sparse=always", original.to_str().unwrap(), copy.to_str().unwrap()]);
+    let original = Loop::new(&original);
+    let _mounted = Mounted::new(original.node(), &tmp.join("original"));
+    let (copy, mut opened) = attach(&copy);
+    let before = copy.sha256();
+
+    let error = mount::examine(&mut opened, "xfs", &[]).unwrap_err();
+    let reason = error.reason();
+    assert_eq!(reason.code, ReasonCode::FilesystemDuplicate, "{}", reason.message);
+    assert!(reason.message.contains(&format!("{} has filesystem", original.name())), "{}", reason.message);
+    assert!(opened.claimed());
+    let error = mount::examine(&mut opened, "xfs", &words(&["nouuid"])).unwrap_err();
+    assert!(matches!(error, MountError::Option(_)), "{error}");
+
+    let looked = mount::look_only(&mut opened, "xfs").unwrap();
+    assert_eq!(looked.access(), Access::LookOnly);
+    assert!(fs::read_dir(below(&looked.root().unwrap(), ".")).unwrap().next().is_none());
+    drop(looked);
+    assert_eq!(copy.sha256(), before);
+}
