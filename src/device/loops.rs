@@ -137,7 +137,15 @@ fn backing(bound: &Bound) -> Result<Option<LoopBacking>, DeviceError> {
         Err(source) if source.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
         Err(source) => return Err(failed("open", source)),
     };
-    ioctl::loop_backing(&device).map_err(|source| failed("ask for the backing file of", source))
+    // What the kernel cannot tell is what a filesystem below would have to say: a FUSE server that died, a stale NFS handle.
+    // The node of a block device is an inode in memory, about which nothing can fail; so this file is none.
+    match ioctl::loop_backing(&device) {
+        Ok(backing) => Ok(backing),
+        Err(source) => {
+            tracing::debug!(event = "loop.mute", node = %bound.node.display(), error = %source, "cannot say what is under it");
+            Ok(None)
+        }
+    }
 }
 
 #[cfg(test)]

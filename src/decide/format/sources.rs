@@ -37,8 +37,14 @@ impl Objections {
     }
 
     /// Sorted by rank, within it in the order of asking.
+    ///
+    /// What nobody looked at, because something else had made it needless, is said only where it is all there is to say:
+    /// beside a finding it would be noise. It refuses all the same.
     pub fn into_reasons(mut self) -> Vec<Reason> {
         self.0.sort_by_key(|(rank, _)| *rank);
+        if self.0.iter().any(|(rank, _)| *rank < Rank::NotLooked) {
+            self.0.retain(|(rank, _)| *rank < Rank::NotLooked);
+        }
         self.0.into_iter().map(|(_, reason)| reason).collect()
     }
 

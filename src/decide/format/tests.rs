@@ -551,14 +551,20 @@ fn all_objections_are_reported_and_the_most_telling_comes_first() {
             HistorySaysUsed,
             TimedOut,
             Unreadable,
-            PolicyForbidsFormat,
-            Unreadable,
-            Unreadable
+            // The claim and the second reading, at which nobody looked, are no news beside all this.
+            PolicyForbidsFormat
         ]
     );
     let message = &refusal.reasons[1].message;
     assert!(message.contains("a backup superblock of an ext2/3/4 filesystem stands at byte 4096"), "{message}");
     assert!(message.contains("1 more like it"), "{message}");
+}
+
+#[test]
+fn what_nobody_looked_at_refuses_also_when_it_is_all_there_is_to_say() {
+    let evidence = FormatEvidence { second_reading: Observed::not_run("not yet"), ..blank() };
+    let refusal = may_format(FormatPolicy::IfBlank, &evidence, NOW).expect_err("refused");
+    assert_eq!(codes(&refusal), [ReasonCode::Unreadable]);
 }
 
 #[test]
