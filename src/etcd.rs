@@ -43,7 +43,7 @@ pub mod wal;
 pub use defects::defect_reason_code;
 pub use error::EtcdError;
 pub use find::{VolumeHints, examine_volume, examine_volume_reporting};
-pub use lock::{lock_holder, running_on};
+pub use lock::{lock_holder, remember_lock_owners, running_on};
 pub use mark::durable_mark;
 pub use quick::quick;
 pub use read_at::{ReadAt, ReadError, Window};

@@ -3,12 +3,13 @@
 //! libblkid, bolt, WAL and `state` parsers see bytes that anybody may have written, on disks that may stall for ever. They
 //! run in a child: the same binary, re-executed as `volhold worker REQUEST`, with the device or directory as standard input
 //! (so that nothing is opened by name again) and one JSON value a line on standard output. The parent owns the deadline.
-//! A crash, a kill, silence or nonsense is evidence (`reader-failed`, `timed-out`), hence a reason to hold.
+//! The child is confined ([`confine`]). A crash, a kill, silence or nonsense is evidence (`reader-failed`, `timed-out`), hence a reason to hold.
 //!
 //! A reader that hangs in the kernel (state D) cannot be killed: the parent sends the signal, stops waiting, and goes on.
 
 mod blocking;
 mod child;
+pub mod confine;
 mod parent;
 
 pub use blocking::{examine_volume_blocking, probe_blocking};
@@ -18,6 +19,7 @@ pub use parent::{Deadline, examine_volume, mark, probe, running, second_reading}
 use crate::etcd::VolumeHints;
 use crate::model::{HighWater, Observed, RunningEtcd, SecondReading, VolumeReading};
 use crate::probe::{ProbeAnswer, ProbeRequest};
+use confine::Confinement;
 use serde::{Deserialize, Serialize};
 
 /// What a child is asked to do with its standard input.
@@ -40,8 +42,8 @@ pub(crate) enum Request {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Line {
-    /// Still alive and reading.
-    Alive,
+    /// The first line: the reader has given up what it does not need. Nothing was read yet.
+    Confined(Confinement),
     Probe(ProbeAnswer),
     SecondReading(Observed<SecondReading>),
     Volume(Box<VolumeReading>),

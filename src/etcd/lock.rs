@@ -10,10 +10,11 @@ use super::error::EtcdError;
 use super::member::{DB, MAX_NAMES, SNAP_DIR, WAL_DIR};
 use super::wal;
 use crate::model::{DevNum, Observed, RunningEtcd, VolumeReading, Why};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
 
 /// A file as `/proc/locks` names it.
 type LockId = (DevNum, u64);
@@ -91,7 +92,7 @@ fn add(file: &File, path: &str, files: &mut BTreeSet<LockId>) -> Result<(), Etcd
 }
 
 /// Device number of the superblock, from the mountinfo line of the mount that the file was opened through.
-fn superblock_device(file: &File) -> Option<DevNum> {
+fn superblock_device(file: impl AsFd) -> Option<DevNum> {
     use rustix::fs::{AtFlags, StatxFlags};
     let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
     let id = found.stx_mnt_id.to_string();
@@ -101,7 +102,7 @@ fn superblock_device(file: &File) -> Option<DevNum> {
     Some(DevNum { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
-/// One line of `/proc/locks` that is a lock on one of the files.
+/// Who holds the lock of one line of `/proc/locks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Pid(u32),
@@ -124,7 +125,7 @@ fn holder_of(files: &BTreeSet<LockId>) -> Observed<Option<u32>> {
     if !nameless {
         return Observed::Seen(None);
     }
-    match owner_by_fdinfo(files) {
+    match owner_of(files) {
         Some(pid) => Observed::Seen(Some(pid)),
         None => {
             let detail = "a lock is held on the log by a process that could not be found".to_owned();
@@ -134,7 +135,7 @@ fn holder_of(files: &BTreeSet<LockId>) -> Observed<Option<u32>> {
 }
 
 /// `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`; lines of waiters have `->` after the number.
-fn parse_lock(line: &str, files: &BTreeSet<LockId>) -> Option<Holder> {
+fn lock_line(line: &str) -> Option<(Holder, LockId)> {
     let mut words = line.split_whitespace().skip(1);
     let kind = words.next()?;
     // A waiter holds nothing; leases and delegations are not what etcd takes.
@@ -146,27 +147,82 @@ fn parse_lock(line: &str, files: &BTreeSet<LockId>) -> Option<Holder> {
     let major = u32::from_str_radix(place.next()?, 16).ok()?;
     let minor = u32::from_str_radix(place.next()?, 16).ok()?;
     let inode = place.next()?.parse().ok()?;
-    if !files.contains(&(DevNum { major, minor }, inode)) {
-        return None;
-    }
-    Some(pid.parse::<u32>().ok().filter(|pid| *pid > 0).map_or(Holder::Nameless, Holder::Pid))
+    let holder = pid.parse::<u32>().ok().filter(|pid| *pid > 0).map_or(Holder::Nameless, Holder::Pid);
+    Some((holder, (DevNum { major, minor }, inode)))
 }
 
-/// The process one of whose descriptors carries the lock: `/proc/PID/fdinfo/N` repeats the line of `/proc/locks`.
-fn owner_by_fdinfo(files: &BTreeSet<LockId>) -> Option<u32> {
-    for process in std::fs::read_dir("/proc").ok()?.flatten() {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        let Ok(infos) = std::fs::read_dir(process.path().join("fdinfo")) else { continue };
-        for info in infos.flatten() {
-            // A process that ends meanwhile holds no lock any more.
-            let Ok(text) = std::fs::read_to_string(info.path()) else { continue };
-            let locks = text.lines().filter_map(|line| line.strip_prefix("lock:"));
-            if locks.filter_map(|line| parse_lock(line.trim_start(), files)).next().is_some() {
-                return Some(pid);
+/// The holder, where the line is of one of these files.
+fn parse_lock(line: &str, files: &BTreeSet<LockId>) -> Option<Holder> {
+    lock_line(line).filter(|(_, lock)| files.contains(lock)).map(|(holder, _)| holder)
+}
+
+/// Whose the nameless locks are, found while this process could still look at others.
+static OWNERS: OnceLock<BTreeMap<LockId, u32>> = OnceLock::new();
+
+/// For a process that is about to give up the right to look at others (`/proc/PID/fdinfo` takes that of a debugger): finds
+/// the owners of the nameless locks on the volume of `root` now. Whether they still hold their locks is asked later, and
+/// the owner of one that is taken in between is unknown.
+pub fn remember_lock_owners(root: BorrowedFd<'_>) {
+    let mut owners = BTreeMap::new();
+    let (nameless, named) = locks_on(root);
+    if !nameless.is_empty() {
+        // An etcd of today holds a lock with a name beside each nameless one: few processes have to be looked at.
+        let mut seen = BTreeSet::new();
+        for pid in named.into_iter().chain(processes()) {
+            if nameless.iter().all(|lock| owners.contains_key(lock)) {
+                break;
+            }
+            if seen.insert(pid) {
+                owners.extend(locks_of(pid).into_iter().filter(|lock| nameless.contains(lock)).map(|lock| (lock, pid)));
             }
         }
     }
-    None
+    // Whoever remembered first was as near to the truth.
+    let _remembered = OWNERS.set(owners);
+}
+
+/// The locks on files of the superblock of `root`: the nameless ones, and the processes that have others. Nothing where the
+/// list cannot be read, which whoever reads it for an answer will say.
+fn locks_on(root: BorrowedFd<'_>) -> (BTreeSet<LockId>, BTreeSet<u32>) {
+    let (mut nameless, mut named) = (BTreeSet::new(), BTreeSet::new());
+    let mut devices: Vec<DevNum> = superblock_device(root).into_iter().collect();
+    if let Ok(stat) = rustix::fs::fstat(root) {
+        devices.push(DevNum::from_dev_t(stat.st_dev));
+    }
+    let text = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    for (holder, lock) in text.lines().filter_map(lock_line).filter(|(_, lock)| devices.contains(&lock.0)) {
+        match holder {
+            Holder::Pid(pid) => named.insert(pid),
+            Holder::Nameless => nameless.insert(lock),
+        };
+    }
+    (nameless, named)
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(|process| process.file_name().to_str().and_then(|name| name.parse().ok()))
+}
+
+/// The files that this process has locked through any of its descriptors: `fdinfo` repeats the lines of `/proc/locks`.
+fn locks_of(pid: u32) -> BTreeSet<LockId> {
+    // A process that ends meanwhile holds no lock any more.
+    let infos = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    let texts = infos.filter_map(|info| std::fs::read_to_string(info.path()).ok());
+    let mut locks = BTreeSet::new();
+    for text in texts {
+        let lines = text.lines().filter_map(|line| line.strip_prefix("lock:"));
+        locks.extend(lines.filter_map(|line| lock_line(line.trim_start())).map(|(_, lock)| lock));
+    }
+    locks
+}
+
+/// The process one of whose descriptors carries the lock.
+fn owner_of(files: &BTreeSet<LockId>) -> Option<u32> {
+    if let Some(owners) = OWNERS.get() {
+        return files.iter().find_map(|file| owners.get(file)).copied();
+    }
+    processes().find(|pid| !locks_of(*pid).is_disjoint(files))
 }
 
 #[cfg(test)]

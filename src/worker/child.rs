@@ -1,25 +1,17 @@
 //! The child's side: one request, standard input as its only object, JSON lines as its only answer.
 
+use super::confine::{Confinement, Given, confine};
 use super::{Line, Request};
 use crate::model::{Observed, Why};
 use crate::{etcd, probe};
-use nix::sys::resource::{Resource, setrlimit};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Address space that a reader may use. The scan's buffers and libblkid fit many times over; a length field that was
-/// believed does not.
-const ADDRESS_SPACE: u64 = 1 << 30;
-
 /// Answers one request about standard input and returns the process's exit code: 0 answered, 1 not.
 pub fn child_main(request: &str) -> u8 {
-    if let Err(why) = confine() {
-        eprintln!("worker: cannot confine itself: {why}");
-        return 1;
-    }
     let request: Request = match serde_json::from_str(request) {
         Ok(request) => request,
         Err(why) => {
@@ -27,7 +19,10 @@ pub fn child_main(request: &str) -> u8 {
             return 1;
         }
     };
-    match answer(&request) {
+    match ready(&request).and_then(|walls| {
+        say(&Line::Confined(walls))?;
+        answer(&request)
+    }) {
         Ok(()) => 0,
         Err(why) => {
             eprintln!("worker: {why}");
@@ -36,14 +31,21 @@ pub fn child_main(request: &str) -> u8 {
     }
 }
 
-/// Gives up what a reader does not need, before the first byte is read.
-fn confine() -> nix::Result<()> {
-    nix::sys::prctl::set_no_new_privs()?;
-    // The agent may die while this process reads; nobody would take the answer.
-    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
-    setrlimit(Resource::RLIMIT_AS, ADDRESS_SPACE, ADDRESS_SPACE)?;
-    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-    Ok(())
+/// Does what takes rights, then gives them up. Nothing that anybody wrote has been read before this returns.
+fn ready(request: &Request) -> std::io::Result<Confinement> {
+    let stdin = std::io::stdin();
+    let given = match request {
+        Request::Probe(_) | Request::SecondReading { .. } => Given::Bytes(stdin.as_fd()),
+        Request::Volume(_) | Request::Running(_) => {
+            etcd::remember_lock_owners(stdin.as_fd());
+            Given::Tree(stdin.as_fd())
+        }
+        Request::Mark { .. } => Given::Tree(stdin.as_fd()),
+    };
+    confine(given).map_err(|why| {
+        let cause = std::error::Error::source(&why).map_or_else(String::new, |cause| format!(": {cause}"));
+        std::io::Error::other(format!("{why}{cause}"))
+    })
 }
 
 fn say(line: &Line) -> std::io::Result<()> {
@@ -57,7 +59,6 @@ fn say(line: &Line) -> std::io::Result<()> {
 fn answer(request: &Request) -> std::io::Result<()> {
     let stdin = std::io::stdin();
     let input = stdin.as_fd();
-    say(&Line::Alive)?;
     match request {
         Request::Probe(request) => {
             let device = file(input)?;

@@ -1,5 +1,6 @@
 //! The agent's side: starts a child, takes its lines, and knows when to stop believing in it.
 
+use super::confine::Confinement;
 use super::{Line, Request};
 use crate::etcd::VolumeHints;
 use crate::model::{DeviceReading, HighWater, Observed, RunningEtcd, SecondReading, VolumeReading, Why};
@@ -47,7 +48,7 @@ pub async fn probe(
     let outcome = run(device, &Request::Probe(request.clone()), deadline, |line| match line {
         Line::Probe(ProbeAnswer::Progress { done, total, direct: _ }) => progress(done, total),
         Line::Probe(answer) => answers.push(answer),
-        Line::Alive | Line::Done => {}
+        Line::Confined(_) | Line::Done => {}
         Line::SecondReading(_) | Line::Volume(_) | Line::Running(_) | Line::Mark(_) => {}
     })
     .await;
@@ -165,12 +166,20 @@ async fn run(input: OwnedFd, request: &Request, deadline: Deadline, mut hear: im
                 stop(child);
                 return Ok(());
             }
+            Ok(Line::Confined(walls)) => tell_gaps(&walls),
             Ok(line) => hear(line),
             Err(why) => {
                 stop(child);
                 return Err(failed(format!("the reader answered nonsense: {why}")));
             }
         }
+    }
+}
+
+/// A reader works with what the kernel has. Who asks why something is missing finds it here.
+fn tell_gaps(walls: &Confinement) {
+    if let Some(gaps) = walls.gaps() {
+        tracing::debug!(event = "reader.confined", "not all of the sandbox could be built: {gaps}");
     }
 }
 
