@@ -136,10 +136,15 @@ impl<T> Flatten<T> for Observed<Observed<T>> {
 }
 
 /// Runs one child to its `Done` line. Lines heard before a failure were still heard.
-async fn run(input: OwnedFd, request: &Request, deadline: Deadline, mut hear: impl FnMut(Line)) -> Result<(), Why> {
+async fn run(input: OwnedFd, request: &Request, deadline: Deadline, hear: impl FnMut(Line)) -> Result<(), Why> {
     let failed = |detail: String| Why::ReaderFailed { detail };
     let text = serde_json::to_string(request).map_err(|why| failed(format!("cannot write the request: {why}")))?;
-    let mut child = spawn(input, &text).map_err(|why| failed(format!("cannot start the reader: {why}")))?;
+    let child = spawn(input, &text).map_err(|why| failed(format!("cannot start the reader: {why}")))?;
+    listen(child, deadline, hear).await
+}
+
+async fn listen(mut child: Child, deadline: Deadline, mut hear: impl FnMut(Line)) -> Result<(), Why> {
+    let failed = |detail: String| Why::ReaderFailed { detail };
     let Some(stdout) = child.stdout.take() else {
         return Err(failed("the reader has no standard output".to_owned()));
     };
@@ -255,3 +260,6 @@ async fn ended(child: &mut Child, end: Instant) -> Why {
 fn stop(child: Child) {
     drop(child);
 }
+
+#[cfg(test)]
+mod tests;

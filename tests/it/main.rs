@@ -18,4 +18,5 @@ mod incidents_d;
 mod layers;
 mod probe;
 mod record;
+mod sandbox;
 mod xfs;

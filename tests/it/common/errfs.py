@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """A file `disk` on a FUSE mount whose reads fail or come short in given ranges, to put a loop device on.
 
-    errfs.py MOUNTPOINT BACKING RULE...       RULE is eio:OFFSET:LENGTH or short:OFFSET:LENGTH
+    errfs.py MOUNTPOINT BACKING RULE...       RULE is eio:OFFSET:LENGTH, short:OFFSET:LENGTH, or stall:OFFSET:LENGTH:FILE,
+                                              where nothing is answered before FILE exists, or a minute has gone by:
+                                              a disk that hangs for good hangs the whole machine
 
 Runs in the foreground and ends when it is unmounted.
 """
@@ -11,6 +13,7 @@ import os
 import signal
 import stat
 import sys
+import time
 
 import fuse
 
@@ -22,6 +25,7 @@ class ErrFs(fuse.Fuse):
         super().__init__(dash_s_do="setsingle")
         self.disk = os.open(backing, os.O_RDWR)
         self.rules = rules
+        self.patience = time.monotonic() + 60
 
     def getattr(self, path):
         answer = fuse.Stat()
@@ -41,8 +45,12 @@ class ErrFs(fuse.Fuse):
         return 0
 
     def read(self, path, length, offset):
-        for kind, start, size in self.rules:
+        for kind, start, size, release in self.rules:
             if offset < start + size and offset + length > start:
+                if kind == "stall":
+                    while not os.path.exists(release) and time.monotonic() < self.patience:
+                        time.sleep(0.02)
+                    continue
                 if kind == "eio":
                     return -errno.EIO
                 length = max(0, start - offset)
@@ -66,9 +74,9 @@ def main():
     mountpoint, backing = sys.argv[1:3]
     rules = []
     for rule in sys.argv[3:]:
-        kind, start, size = rule.split(":")
-        assert kind in ("eio", "short"), kind
-        rules.append((kind, int(start, 0), int(size, 0)))
+        kind, start, size, *release = rule.split(":", 3)
+        assert kind in ("eio", "short", "stall"), kind
+        rules.append((kind, int(start, 0), int(size, 0), *(release or [None])))
     server = ErrFs(backing, rules)
     server.parse(["-f", "-s", mountpoint], errex=1)
     server.main()

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 pub struct ErrFs {
     at: PathBuf,
     server: Child,
+    stalls: bool,
 }
 
 impl ErrFs {
-    /// Serves `backing` below the new folder `at`. Rules: `eio:OFFSET:LENGTH`, `short:OFFSET:LENGTH`.
+    /// Serves `backing` below the new folder `at`. Rules: `eio:OFFSET:LENGTH`, `short:OFFSET:LENGTH`,
+    /// `stall:OFFSET:LENGTH:FILE` (nothing is answered before FILE exists).
     #[track_caller]
     pub fn new(backing: &Path, at: &Path, rules: &[String]) -> Self {
         std::fs::create_dir_all(at).expect("a mountpoint");
@@ -35,7 +37,7 @@ impl ErrFs {
             assert!(Instant::now() < until, "errfs.py did not mount");
             std::thread::sleep(Duration::from_millis(20));
         }
-        ErrFs { at: at.to_owned(), server }
+        ErrFs { at: at.to_owned(), server, stalls: rules.iter().any(|rule| rule.starts_with("stall")) }
     }
 
     /// The file that fails.
@@ -51,6 +53,10 @@ impl ErrFs {
 
 impl Drop for ErrFs {
     fn drop(&mut self) {
+        if self.stalls {
+            // Only its end lets those go that still wait for an answer.
+            self.server.kill().ok();
+        }
         if !output("umount", &[&self.at.to_string_lossy()]).status.success() {
             output("umount", &["--lazy", &self.at.to_string_lossy()]);
             self.server.kill().ok();
