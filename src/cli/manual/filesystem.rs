@@ -36,6 +36,11 @@ pub const MOUNT_FAILED: Page = Page {
             effect: "On the copy, changing nothing: what is wrong with the filesystem?",
             safe: true,
         },
+        Choice {
+            command: "xfs_repair -n /elsewhere/{name}.img",
+            effect: "The same for an xfs. Its log is not replayed by this: what it reports may be in the log only.",
+            safe: true,
+        },
         RELEASE,
     ],
 };
