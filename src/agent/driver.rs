@@ -237,7 +237,7 @@ impl Driver {
         match action {
             Action::Find => Some(self.find().await),
             Action::Claim => Some(self.claim().await),
-            Action::Probe => Some(Event::Read(self.probe(true).await)),
+            Action::Probe => Some(Event::Read(Box::new(self.probe(true).await))),
             Action::LockAndReread { digest, size } => Some(self.lock_and_reread(digest, size).await),
             Action::Mkfs(permit) => Some(self.mkfs(*permit).await),
             Action::Fsck => Some(self.fsck().await),
@@ -664,7 +664,7 @@ impl Driver {
                 if let Observed::Seen(Some(seen)) = &mark {
                     self.rounds.marked(seen.keys.unwrap_or(0) > 0);
                 }
-                Event::Marked { mark, records }
+                Event::Marked { mark, records: Box::new(records) }
             }
             // Not even the root can be opened: no progress is known, and what is wrong is looked at and told.
             Err(detail) => {

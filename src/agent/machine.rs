@@ -85,7 +85,7 @@ pub enum Event {
     /// No device, or not one that can be examined.
     NotFound(Reason),
     Claimed(Result<(), Reason>),
-    Read(DeviceReading),
+    Read(Box<DeviceReading>),
     /// The telling regions, read again under the device's lock.
     Reread {
         second: Observed<SecondReading>,
@@ -102,7 +102,7 @@ pub enum Event {
     /// A mark of progress while open, with the records as they are now.
     Marked {
         mark: Observed<Option<HighWater>>,
-        records: Observed<Records>,
+        records: Box<Observed<Records>>,
     },
 }
 
@@ -377,7 +377,7 @@ pub fn step(mut guard: Guard, event: Event) -> (Guard, Vec<Action>) {
             vec![Action::Probe]
         }
         Event::Claimed(Err(reason)) => guard.hold(vec![reason], Action::Secure),
-        Event::Read(reading) => on_read(&mut guard, reading),
+        Event::Read(reading) => on_read(&mut guard, *reading),
         Event::Reread { second, now } => on_reread(&mut guard, second, now),
         Event::Made(Ok(_uuid)) => {
             guard.did.formatted = true;
@@ -410,7 +410,7 @@ pub fn step(mut guard: Guard, event: Event) -> (Guard, Vec<Action>) {
         Event::Looked(evidence) => on_looked(&mut guard, *evidence),
         Event::Published(Ok(())) => on_published(&mut guard),
         Event::Published(Err(failure)) => guard.fail(failure),
-        Event::Marked { mark, records } => on_marked(&mut guard, mark, records),
+        Event::Marked { mark, records } => on_marked(&mut guard, mark, *records),
     };
     match &guard.state {
         State::Open { .. } | State::Observing { .. } => guard.held_for = None,
@@ -547,12 +547,14 @@ fn on_read(guard: &mut Guard, reading: DeviceReading) -> Vec<Action> {
         }
         Observed::Unknown(_) => false,
     };
-    if guard.policy.mode == Mode::Enforce && guard.policy.format == FormatPolicy::IfBlank && worth_a_second_look {
-        if let Observed::Seen(content) = &reading.content {
-            guard.state = State::Formatting;
-            let digest = content.telling_digest.clone();
-            return vec![Action::LockAndReread { digest, size: content.size_before }];
-        }
+    if guard.policy.mode == Mode::Enforce
+        && guard.policy.format == FormatPolicy::IfBlank
+        && worth_a_second_look
+        && let Observed::Seen(content) = &reading.content
+    {
+        guard.state = State::Formatting;
+        let digest = content.telling_digest.clone();
+        return vec![Action::LockAndReread { digest, size: content.size_before }];
     }
     if guard.policy.mode == Mode::Observe {
         let apart = told_apart(&reading, guard.policy.fstype, &found);
@@ -676,17 +678,18 @@ fn objections_to_identity(filesystem: &FilesystemFacts, found: &Found) -> Vec<Re
             }
             let known = records.fs_uuids.contains(&uuid)
                 || records.open_intent.as_ref().is_some_and(|intent| intent.fs_uuid == uuid);
-            if !known && records.adoption.is_none() {
-                if let Some(expected) = records.fs_uuids.last() {
-                    let made = match filesystem.made_at {
-                        Some(made) => format!(", made {made}"),
-                        None => String::new(),
-                    };
-                    reasons.push(Reason::new(
-                        ReasonCode::FilesystemReplaced,
-                        format!("{node} carries filesystem {uuid}{made}; the record expects {expected}"),
-                    ));
-                }
+            if !known
+                && records.adoption.is_none()
+                && let Some(expected) = records.fs_uuids.last()
+            {
+                let made = match filesystem.made_at {
+                    Some(made) => format!(", made {made}"),
+                    None => String::new(),
+                };
+                reasons.push(Reason::new(
+                    ReasonCode::FilesystemReplaced,
+                    format!("{node} carries filesystem {uuid}{made}; the record expects {expected}"),
+                ));
             }
         }
     }

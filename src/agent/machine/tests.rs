@@ -253,7 +253,7 @@ fn answers(action: &Action, seen: &Seen, fstype: Fstype) -> Vec<(Event, Seen)> {
                     next.proven_blank = proves;
                     next.standing = stands;
                 });
-                (Event::Read(reading), next)
+                (Event::Read(Box::new(reading)), next)
             })
             .collect(),
         Action::LockAndReread { .. } => {
@@ -458,7 +458,7 @@ fn answers_that_come_late_change_nothing() {
     let held =
         step(Guard::new(policy(Mode::Enforce, FormatPolicy::IfBlank, Fstype::Ext4)), Event::NotFound(reason())).0;
     for event in [
-        Event::Read(blank()),
+        Event::Read(Box::new(blank())),
         Event::Reread { second: Observed::Seen(SecondReading::Same), now: BootMillis(1) },
         Event::Published(Ok(())),
     ] {
@@ -491,7 +491,10 @@ fn an_identity_that_changes_while_open_is_told_once_and_closes_nothing() {
         keys: Some(1),
     };
     let records = Records { pin: Some(pin), ..Records::default() };
-    let marked = |records| Event::Marked { mark: Observed::Seen(Some(mark.clone())), records: Observed::Seen(records) };
+    let marked = |records| Event::Marked {
+        mark: Observed::Seen(Some(mark.clone())),
+        records: Box::new(Observed::Seen(records)),
+    };
     let (guard, actions) = step(guard, marked(records.clone()));
     assert!(matches!(&actions[..], [Action::Record(facts), Action::Decide(_)]
         if matches!(facts[..], [Fact::IdentityChanged { .. }])));
@@ -517,7 +520,10 @@ fn a_first_key_is_kept_as_progress_and_the_same_progress_is_not_kept_again() {
         wal_last_index: Some(9),
         keys: Some(1),
     };
-    let marked = |records| Event::Marked { mark: Observed::Seen(Some(mark.clone())), records: Observed::Seen(records) };
+    let marked = |records| Event::Marked {
+        mark: Observed::Seen(Some(mark.clone())),
+        records: Box::new(Observed::Seen(records)),
+    };
     let (guard, actions) = step(guard, marked(Records::default()));
     let Some(Action::Record(facts)) = actions.first() else { panic!("{actions:?}") };
     assert!(matches!(facts[..], [Fact::Pinned { .. }, Fact::HoldsData { .. }]), "{facts:?}");
@@ -540,7 +546,7 @@ fn xfs_goes_to_its_mount_unrepaired_and_the_decision_says_so() {
     let (guard, _) = step(guard, Event::LookAgain);
     let (guard, _) = step(guard, Event::Found(Box::new(found(Place::Free, Observed::Seen(Records::default()), false))));
     let (guard, _) = step(guard, Event::Claimed(Ok(())));
-    let (guard, actions) = step(guard, Event::Read(standing(Fstype::Xfs)));
+    let (guard, actions) = step(guard, Event::Read(Box::new(standing(Fstype::Xfs))));
     let [Action::NoFsck(why)] = &actions[..] else { panic!("{actions:?}") };
     let why = (*why).to_owned();
     assert!(why.contains("replays its log"), "{why}");
@@ -569,7 +575,7 @@ fn first_objection(fstype: Fstype, reading: DeviceReading, records: Records) -> 
     let (guard, _) = step(guard, Event::LookAgain);
     let (guard, _) = step(guard, Event::Found(Box::new(found(Place::Free, Observed::Seen(records), false))));
     let (guard, _) = step(guard, Event::Claimed(Ok(())));
-    let (guard, actions) = step(guard, Event::Read(reading));
+    let (guard, actions) = step(guard, Event::Read(Box::new(reading)));
     assert!(matches!(actions[..], [Action::Secure, Action::Decide(_)]), "{actions:?}");
     guard.reasons()[0].clone()
 }

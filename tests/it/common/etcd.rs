@@ -210,6 +210,7 @@ impl Etcd {
             }
             if Instant::now() > until {
                 child.kill().ok();
+                child.wait().ok();
                 panic!("etcd does not end on {signal}\n{}", self.tail());
             }
         }
