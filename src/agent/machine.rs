@@ -649,7 +649,8 @@ fn objections_to_identity(filesystem: &FilesystemFacts, found: &Found) -> Vec<Re
             reasons.push(Reason::new(ReasonCode::IdentityMismatch, format!("the superblock on {node} carries no UUID")))
         }
         Some(uuid) => {
-            if let Some(intent) = &records.open_intent {
+            // A person who has looked may say that what stands there is right.
+            if let Some(intent) = records.open_intent.as_ref().filter(|_| records.adoption.is_none()) {
                 if intent.fs_uuid != uuid {
                     reasons.push(Reason::new(
                         ReasonCode::IntentUnfinished,

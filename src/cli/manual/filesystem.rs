@@ -254,7 +254,8 @@ pub const LEDGER_BROKEN: Page = Page {
 pub const INTENT_UNFINISHED: Page = Page {
     severity: Severity::Critical,
     cause: "an mkfs was begun on this volume, and its end is not on record",
-    found: "A recorded intent to format, without the fact; the attachment has ended since.",
+    found: "A recorded intent to format, without the fact; the attachment has ended since, or half of a filesystem \
+            stands there.",
     means: "The machine went down during mkfs, or the volume was somewhere else in between. What stands there now may be \
             half a filesystem, or somebody's data.",
     without: "mkfs again: harmless if the volume was here all the time, and fatal if somebody used it in between.",
@@ -266,11 +267,22 @@ pub const INTENT_UNFINISHED: Page = Page {
             safe: true,
         },
         COPY,
-        RETRY,
         Choice {
             command: "aws ec2 create-volume --size GIB --availability-zone ZONE",
-            effect: "The simple way out: a new volume instead of this one.",
+            effect: "The simple way out: a new volume instead of this one. Nothing of yours can be on a volume that volhold \
+                     was about to format, unless somebody used it since.",
             safe: true,
+        },
+        Choice {
+            command: "volhold adopt {name}",
+            effect: "Where the intended filesystem stands there, whole: says that it is right.",
+            safe: false,
+        },
+        Choice {
+            command: "volhold release {name} --for 1h",
+            effect: "Where half of one stands: lets you make it yourself. Then volhold adopt {name} --new-cluster, or \
+                     --replacement for a member that rejoins.",
+            safe: false,
         },
     ],
 };

@@ -97,8 +97,8 @@ fn name_of(kind: &FindingKind) -> String {
     }
 }
 
-/// A backup superblock with the UUID that our own cut mkfs had chosen. libext2fs writes the primary superblock last, so a
-/// primary one means that mkfs had come to its end: that is to be read back, never made again.
+/// A backup superblock with the UUID that our own cut mkfs had chosen: part of that one hold, and no finding beside it.
+/// libext2fs writes the primary superblock last, so a primary one means that mkfs had come to its end.
 fn is_own_trace(finding: &Finding, background: &Background) -> bool {
     let Some(intended) = background.own_traces else { return false };
     let same_uuid = finding.uuid.as_deref().and_then(|text| uuid::Uuid::try_parse(text).ok()) == Some(intended.0);
@@ -165,8 +165,17 @@ pub fn content(
             }
         }
         ContentClass::Other => {
-            // Where something recognised stands, "unknown data" adds nothing; and a mkfs of ours that was cut leaves
-            // tables and bitmaps behind.
+            if let Some(intended) = background.own_traces {
+                let message = format!(
+                    "volhold's own mkfs with UUID {intended} was interrupted on this attachment, and something stands{}: half of \
+                     that filesystem, or what somebody wrote since; the bytes cannot tell which, so it is not made anew",
+                    at(*first_other)
+                );
+                let reason = Reason::new(ReasonCode::IntentUnfinished, message);
+                objections
+                    .add(Rank::History, reason.with_detail(json!({ "offset": first_other, "intended": intended })));
+            }
+            // Where something recognised stands, "unknown data" adds nothing, nor beside a cut mkfs of ours.
             if telling.is_empty() && background.own_traces.is_none() {
                 let message = format!(
                     "the device is not blank: something was written{}, and nothing says what it is",
