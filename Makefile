@@ -27,10 +27,12 @@ packages:
 demo: packages
 	@$(RUST); tests/demo/demo.sh
 
-# One test binary after the other, and few tests at a time: loop devices and two cores are shared.
+# One test binary after the other, and few tests at a time: loop devices and two cores are shared. The agent that can be told
+# to kill itself is a build of its own (of this crate only), for the tests that need it.
 test: packages
 	@if [ "$$(id -u)" != 0 ]; then echo "make test needs root: it makes loop devices, filesystems and mounts" >&2; exit 1; fi
 	@$(RUST); cargo test --locked -- --test-threads=$${VOLHOLD_TEST_THREADS:-4}
+	@$(RUST); cargo test --locked --features fault-points --test it -- crash:: --test-threads=$${VOLHOLD_TEST_THREADS:-4}
 
 check: packages
 	@$(RUST); cargo fmt --all --check

@@ -27,6 +27,8 @@ pub mod decide;
 pub mod device;
 /// Readers for what etcd leaves on disk. Never panic, never trust a length.
 pub mod etcd;
+/// Points at which a test lets the agent die; empty in every build that is not for tests.
+pub mod fault;
 /// How the world learns the verdict: sd_notify, ready files, the status file, waiting.
 pub mod gate;
 /// Plain types that all others speak; uses nothing of ours.

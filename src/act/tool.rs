@@ -70,6 +70,7 @@ pub(super) fn run(program: &Path, arguments: &[&str], stdin: Stdio, limit: Durat
     let mut child = command.spawn().map_err(failed)?;
     // Our copies of the pipe's writing end must go, or its end is never seen.
     drop(command);
+    crate::fault::fault_point_in_child(program, child.id());
 
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {

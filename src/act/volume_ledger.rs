@@ -104,6 +104,7 @@ pub fn replace(root: BorrowedFd, bytes: &[u8]) -> io::Result<()> {
     let new = open(directory.as_fd(), UNFINISHED, flags).map_err(in_words("make .volhold/.ledger.new"))?;
     let mut file = File::from(new);
     let replaced = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| {
+        crate::fault::fault_point("before-ledger-rename");
         rustix::fs::renameat(&directory, UNFINISHED, &directory, LEDGER)
             .map_err(in_words("rename .volhold/.ledger.new"))
     });

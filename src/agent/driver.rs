@@ -15,6 +15,7 @@ use crate::cloud::{Local, VolumeProvider};
 use crate::config::{self, Config, GuardConfig, Paths};
 use crate::device::{Device, UdevLock};
 use crate::etcd::VolumeHints;
+use crate::fault::fault_point;
 use crate::gate::{files, notify};
 use crate::model::{
     BootMillis, Decision, DecisionVerdict, DeviceReading, Fact, FilesystemFacts, FsUuid, Gate, GuardStatus, Mode,
@@ -308,6 +309,7 @@ impl Driver {
                 self.device = device;
                 match outcome {
                     Ok(found) => {
+                        fault_point("after-find");
                         self.mounted_at = found.mounted_at.clone();
                         let node = std::path::Path::new(&found.facts.node);
                         self.rounds.device(node.file_name().map(|name| name.to_string_lossy().into_owned()));
@@ -372,6 +374,7 @@ impl Driver {
         };
         if outcome.is_ok() {
             self.store_claim();
+            fault_point("after-claim");
         }
         Event::Claimed(outcome)
     }
@@ -415,6 +418,7 @@ impl Driver {
         })
         .await;
         self.filesystem = reading.filesystem.clone();
+        fault_point("after-probe");
         reading
     }
 
@@ -431,6 +435,7 @@ impl Driver {
         let second = match locked {
             Ok(Ok(lock)) => {
                 self.lock = Some(lock);
+                fault_point("after-lock");
                 match self.reader() {
                     Ok(reader) => worker::second_reading(reader, digest, size, Deadline::quiet(LOOK)).await,
                     Err(detail) => Observed::Unknown(Why::Unreadable { detail }),
@@ -441,6 +446,7 @@ impl Driver {
             }
             Err(stuck) => Observed::Unknown(stuck.why("locking the device")),
         };
+        fault_point("after-second-reading");
         Event::Reread { second, now }
     }
 
@@ -458,9 +464,11 @@ impl Driver {
             diskseq: permit.diskseq(),
             evidence_digest: permit.evidence_digest().to_owned(),
         };
+        fault_point("before-intent");
         if let Err(reason) = self.keep(&facts.volume_id, None, vec![intent]).await {
             return Event::Made(Err(Failure { reason, tool_output: None }));
         }
+        fault_point("after-intent");
         self.unstore_claim().await;
         let Some(now) = boot_millis() else {
             return Event::Made(Err(failure(ReasonCode::MkfsFailed, "the kernel does not tell the time".to_owned())));
@@ -480,10 +488,12 @@ impl Driver {
             Err(stuck) => Err(Failure { reason: stuck.reason("mkfs"), tool_output: None }),
         };
         if let Ok(uuid) = made {
+            fault_point("after-mkfs");
             let fact = Fact::Formatted { fs_uuid: uuid };
             if let Err(reason) = self.keep(&facts.volume_id, Some(uuid), vec![fact]).await {
                 return Event::Made(Err(Failure { reason, tool_output: None }));
             }
+            fault_point("after-formatted");
             // Read as any filesystem is: what mkfs says of itself is not what the kernel will mount.
             let reading = self.probe(false).await;
             if reading.filesystem.as_ref().and_then(|filesystem| filesystem.uuid) != Some(uuid) {
@@ -499,10 +509,12 @@ impl Driver {
         if let Err(failure) = self.keep_own_format().await {
             return Event::Checked(Err(failure));
         }
+        fault_point("before-fsck");
         let begins = Fact::Fsck { exit: None, output: String::new() };
         if let Err(reason) = self.keep(&volume_id, fs_uuid, vec![begins]).await {
             return Event::Checked(Err(Failure { reason, tool_output: None }));
         }
+        fault_point("after-fsck-recorded");
         self.unstore_claim().await;
         let says_clean = self.filesystem.as_ref().is_some_and(|filesystem| filesystem.clean == Some(true));
         let checked = self
@@ -520,9 +532,13 @@ impl Driver {
         };
         match checked {
             Ok(fsck) => {
+                fault_point("after-fsck");
                 let ended = Fact::Fsck { exit: Some(fsck.exit), output: fsck.output };
                 match self.keep(&volume_id, fs_uuid, vec![ended]).await {
-                    Ok(()) => Event::Checked(Ok(())),
+                    Ok(()) => {
+                        fault_point("after-fsck-ended");
+                        Event::Checked(Ok(()))
+                    }
                     Err(reason) => Event::Checked(Err(Failure { reason, tool_output: None })),
                 }
             }
@@ -570,6 +586,7 @@ impl Driver {
         match mounted {
             Ok(Ok(mount)) => {
                 self.mount = Some(mount);
+                fault_point("after-mount");
                 Event::Mounted(Ok(()))
             }
             Ok(Err(failure)) => Event::Mounted(Err(failure)),
@@ -584,7 +601,9 @@ impl Driver {
             Some(mount) => mount.root().map_err(|error| super::chain(&error)),
             None => Err("the volume is not mounted".to_owned()),
         };
-        Event::Looked(Box::new(self.evidence(root).await))
+        let evidence = self.evidence(root).await;
+        fault_point("after-look");
+        Event::Looked(Box::new(evidence))
     }
 
     async fn look_through_mount(&mut self) -> Event {
@@ -707,6 +726,7 @@ impl Driver {
     }
 
     async fn open_gate(&mut self, facts: Vec<Fact>, data_dir: String, how: StartKind) {
+        fault_point("before-open-gate");
         self.record(&facts).await;
         let Some(devnum) = self.guard.device().map(|facts| facts.devnum) else { return };
         let at = self.mounted_at.clone().unwrap_or_else(|| self.config.publish.clone());
@@ -851,6 +871,7 @@ impl Driver {
         let state = self.memory.state.clone();
         let stored = blocking(SHORT, move || {
             crate::record::decision::store_decision(&state, &decision)?;
+            fault_point("after-decision");
             crate::record::decision::evidence_digest(&decision)
         });
         let stored = match stored.await {

@@ -7,6 +7,7 @@
 
 use super::clock::Here;
 use crate::act::volume_ledger;
+use crate::fault::fault_point;
 use crate::model::{Entry, EntryId, Fact, FsUuid, GuardName, Observed, Reason, ReasonCode, Records, VolumeId, Why};
 use crate::record::{self, NodeLedger, NodeLedgerError, ledger};
 use std::os::fd::BorrowedFd;
@@ -110,6 +111,7 @@ impl Memory {
         if entries.is_empty() {
             return Ok(());
         }
+        fault_point("between-ledgers");
         let _lock = volume_ledger::lock(root, OTHER_WRITER).map_err(Forgotten::Volume)?;
         for entry in &entries {
             let current = self.volume_ledger_shortened(root)?;
@@ -118,7 +120,9 @@ impl Memory {
                 volume_ledger::truncate_torn(root, plan.cut_to).map_err(Forgotten::Volume)?;
             }
             volume_ledger::append(root, &plan.bytes).map_err(Forgotten::Volume)?;
+            fault_point("after-volume-entry");
         }
+        fault_point("after-volume-ledger");
         Ok(())
     }
 

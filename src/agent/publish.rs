@@ -5,6 +5,7 @@ use super::memory::Memory;
 use crate::act::{datadir, kernel_log::shutdown_of, mount::DetachedMount, seal};
 use crate::config::GuardConfig;
 use crate::device::Device;
+use crate::fault::fault_point;
 use crate::model::{DevNum, Fact, FsUuid, Reason, ReasonCode, VolumeId};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -27,13 +28,16 @@ pub struct Plan {
 /// the mount writable; create the fresh data dir; keep the facts on node and volume; move the mount into place.
 pub fn publish(plan: &Plan, mount: DetachedMount, device: &mut Device) -> Result<(), Failure> {
     let at = &plan.config.publish;
+    fault_point("before-seal");
     let sealed = seal::seal(at).map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
     for warning in &sealed.warnings {
         tracing::warn!(event = "seal.warning", guard = %plan.config.name, "{warning}");
     }
+    fault_point("after-seal");
     let mount = mount
         .make_writable(device, &plan.config.mount_options)
         .map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
+    fault_point("after-second-mount");
     let root = mount.root().map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
     if plan.create {
         let failed = |error: datadir::DataDirError| Failure { reason: error.reason(), tool_output: None };
@@ -43,6 +47,7 @@ pub fn publish(plan: &Plan, mount: DetachedMount, device: &mut Device) -> Result
         };
         datadir::create(root.as_fd(), &plan.data_dir, owner, plan.config.dir_mode).map_err(failed)?;
     }
+    fault_point("after-data-dir");
     let mut facts = plan.facts.clone();
     let devnum = mount.devnum();
     facts.push(Fact::Published { at: at.display().to_string(), devnum });
@@ -50,7 +55,9 @@ pub fn publish(plan: &Plan, mount: DetachedMount, device: &mut Device) -> Result
         .keep_on_both(&plan.volume_id, plan.fs_uuid, &facts, root.as_fd())
         .map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
     drop(root);
+    fault_point("before-move-mount");
     mount.publish(&sealed.at).map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
+    fault_point("after-move-mount");
     Ok(())
 }
 

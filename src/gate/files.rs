@@ -132,6 +132,7 @@ pub fn prepare(run: &Path) -> Result<(), GateError> {
 pub fn open_gate(run: &Path, guard: &GuardName, published: &Published) -> Result<(), GateError> {
     prepare(run)?;
     write_published(run, guard, published)?;
+    crate::fault::fault_point("before-ready-file");
     let ready = Ready {
         time: Time::now(),
         data_dir: Path::new(&published.at).join(&published.data_dir).display().to_string(),
@@ -140,7 +141,9 @@ pub fn open_gate(run: &Path, guard: &GuardName, published: &Published) -> Result
     };
     let mut line = serde_json::to_vec(&ready).map_err(|source| GateError::Encode { what: "the ready file", source })?;
     line.push(b'\n');
-    replace(&ready_path(run, guard), &line, 0o644)
+    replace(&ready_path(run, guard), &line, 0o644)?;
+    crate::fault::fault_point("after-ready-file");
+    Ok(())
 }
 
 /// Notes what a gate is open for, without touching the ready file.

@@ -20,6 +20,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("gate", &["model"]),
     ("watch", &["model"]),
     ("config", &["model"]),
+    // Empty functions, called from wherever the agent may be killed.
+    ("fault", &[]),
     ("agent", ALL),
     ("cli", ALL),
     ("lib", ALL),

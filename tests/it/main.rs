@@ -6,6 +6,7 @@ mod act;
 mod architecture;
 mod cli;
 mod common;
+mod crash;
 mod decide_corpus;
 mod device;
 mod etcd;

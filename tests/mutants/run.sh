@@ -45,7 +45,13 @@ git -C "$tree" -c user.name=mutants -c user.email=mutants@localhost commit --qui
 
 named() { sed -n '1s/^# test: //p' "$1"; }
 meant() { sed -n '2s/^# //p' "$1"; }
-target_of() { case $1 in "it "*) echo "--test it" ;; *) echo "--lib" ;; esac; }
+target_of() {
+    case $1 in
+    "it crash::points::"*) echo "--test it --features fault-points" ;;
+    "it "*) echo "--test it" ;;
+    *) echo "--lib" ;;
+    esac
+}
 build() { (cd "$tree" && cargo test --locked --quiet --no-run $(target_of "$1")) >"$log" 2>&1; }
 # 0 green, 1 red, 2 no such test.
 run_test() {

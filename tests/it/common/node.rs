@@ -126,6 +126,8 @@ pub struct Node {
     tmp: Tmp,
     /// Runs the agent and the verbs as this user instead of root.
     uid: Option<u32>,
+    /// Where the next agent kills itself (only a build with fault points does).
+    crash_at: Option<String>,
 }
 
 impl Node {
@@ -135,7 +137,7 @@ impl Node {
             std::fs::create_dir(tmp.join(dir)).expect("the node's folders");
         }
         let manager = Manager::new(&tmp.join("notify"));
-        Node { agent: None, manager, heard: 0, tmp, uid: None }
+        Node { agent: None, manager, heard: 0, tmp, uid: None, crash_at: None }
     }
 
     /// From now on agent and verbs run as an unprivileged user, who owns this node's folders.
@@ -145,6 +147,11 @@ impl Node {
         for name in ["", "state", "run", "notify"] {
             std::os::unix::fs::chown(self.path(name), Some(NOBODY), Some(NOBODY)).expect("chown");
         }
+    }
+
+    /// The agents that are started from now on kill themselves at this point; `None`: nowhere.
+    pub fn crash_at(&mut self, point: Option<&str>) {
+        self.crash_at = point.map(str::to_owned);
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -239,6 +246,9 @@ impl Node {
         // The shell knows its own number before it becomes the agent, as sd_listen_fds(3) wants it.
         let mut command = self.command(&["sh", "-c", r#"export LISTEN_PID=$$; exec "$0" "$@""#]);
         command.arg("run").stdout(log).stderr(again);
+        if let Some(point) = &self.crash_at {
+            command.env("VOLHOLD_CRASH_AT", point);
+        }
         self.manager.hand_over(&mut command);
         self.agent = Some(command.spawn().expect("volhold run"));
     }
@@ -296,6 +306,26 @@ impl Node {
         let mut agent = self.agent.take().expect("the agent runs");
         agent.kill().expect("SIGKILL");
         agent.wait().expect("the agent's end");
+    }
+
+    /// Waits until the agent has died of SIGKILL, by its own hand.
+    #[track_caller]
+    pub fn await_killed(&mut self) {
+        let mut agent = self.agent.take().expect("the agent runs");
+        let until = Instant::now() + PATIENCE;
+        let end = loop {
+            if let Some(end) = agent.try_wait().expect("the agent's state") {
+                break end;
+            }
+            if Instant::now() > until {
+                agent.kill().ok();
+                agent.wait().ok();
+                panic!("the agent never came to {:?}\n{}", self.crash_at, self.log());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let signal = std::os::unix::process::ExitStatusExt::signal(&end);
+        assert_eq!(signal, Some(libc::SIGKILL), "at {:?}: {end}\n{}", self.crash_at, self.log());
     }
 
     /// SIGTERM to the agent, as `systemctl restart` sends it; its exit code. What systemd keeps for it is kept.
