@@ -118,6 +118,7 @@ fn judge(
         dirs::in_use(&situation, objections);
     }
     let standing = identity::against_record(&situation, records, policy, objections, warnings);
+    dirs::beyond(seen.reading, standing, objections, warnings);
     identity::against_configuration(&situation, policy, objections);
     dirs::selection(&situation, objections);
     dirs::beside(&situation, standing, policy, objections);

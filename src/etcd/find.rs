@@ -91,6 +91,7 @@ pub fn examine_volume_reporting(
         selected: selection,
         manager_state,
         unreadable: search.unreadable,
+        beyond: search.beyond,
         root_entries: search.root_entries,
     }
 }
@@ -100,6 +101,7 @@ pub fn examine_volume_reporting(
 struct Search {
     found: Vec<Vec<u8>>,
     unreadable: Vec<String>,
+    beyond: Vec<String>,
     root_entries: Vec<String>,
     entries: usize,
 }
@@ -111,6 +113,12 @@ impl Search {
         }
     }
 
+    fn beyond(&mut self, what: String) {
+        if self.beyond.len() < MAX_UNREADABLE {
+            self.beyond.push(what);
+        }
+    }
+
     fn run(&mut self, root: BorrowedFd<'_>, progress: &mut dyn FnMut(&str)) {
         let mut level: Vec<Vec<u8>> = vec![b".".to_vec()];
         for depth in 0..=MAX_DEPTH {
@@ -119,7 +127,7 @@ impl Search {
                 progress(&printable(&path));
                 if depth == MAX_DEPTH {
                     let what = format!("{}: deeper than {MAX_DEPTH} levels, not looked into", printable(&path));
-                    self.unreadable(&what);
+                    self.beyond(what);
                     continue;
                 }
                 if !self.directory(root, &path, &mut below) {
@@ -142,7 +150,7 @@ impl Search {
             // Gone since its parent was listed: nothing that a reader could hold against the volume.
             Err(error) if error.is_absent() && path != b"." => return true,
             Err(EtcdError::TooMany { .. }) => {
-                self.unreadable(&format!(
+                self.beyond(format!(
                     "{shown}: more than {MAX_ENTRIES} entries on the volume, the rest was not looked at"
                 ));
                 return false;
@@ -159,7 +167,7 @@ impl Search {
         let data_dir = entries.iter().any(|entry| entry.name.to_bytes() == b"member");
         if data_dir {
             if self.found.len() >= MAX_DATA_DIRS {
-                self.unreadable(&format!("{shown}: more than {MAX_DATA_DIRS} data dirs, the rest was not looked at"));
+                self.beyond(format!("{shown}: more than {MAX_DATA_DIRS} data dirs, the rest was not looked at"));
                 return false;
             }
             self.found.push(path.to_vec());

@@ -15,6 +15,10 @@ pub struct VolumeReading {
     pub manager_state: Option<Observed<EtcdManagerState>>,
     /// Parts of the tree that could not be looked at. Any of these is a reason to hold.
     pub unreadable: Vec<String>,
+    /// Parts of the tree that were not looked at because a bound of ours was met: nothing is wrong with them, and nothing is
+    /// known of them.
+    #[serde(default)]
+    pub beyond: Vec<String>,
     /// Names at the root of the volume besides `lost+found` and `.volhold`, at most 20: "empty" is to be shown, not believed.
     pub root_entries: Vec<String>,
 }

@@ -153,6 +153,7 @@ fn two_dirs(old: &str) -> StartEvidence {
             selected: Some(Selection { path: "new".into(), by: SelectedBy::Config, exists: true }),
             manager_state: None,
             unreadable: vec![],
+            beyond: vec![],
             root_entries: vec![],
         }),
         records: Observed::not_run("x"),

@@ -184,6 +184,7 @@ fn volume(dirs: Vec<DataDirReport>) -> Observed<VolumeReading> {
         data_dirs: dirs,
         manager_state: None,
         unreadable: Vec::new(),
+        beyond: Vec::new(),
         root_entries: Vec::new(),
     })
 }

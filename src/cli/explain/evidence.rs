@@ -379,7 +379,7 @@ fn start_lines(start: &StartEvidence, superblock_shown: bool) -> Vec<EvidenceLin
 
 /// Every data dir on a volume, and who selects which.
 pub fn dir_lines(reading: &VolumeReading) -> Vec<EvidenceLine> {
-    let VolumeReading { data_dirs, selected, manager_state, unreadable, root_entries } = reading;
+    let VolumeReading { data_dirs, selected, manager_state, unreadable, beyond, root_entries } = reading;
     let mut lines = Vec::new();
     for dir in data_dirs {
         let chosen = selected.as_ref().filter(|s| s.path == dir.path);
@@ -425,7 +425,8 @@ pub fn dir_lines(reading: &VolumeReading) -> Vec<EvidenceLine> {
         Some(Observed::Unknown(why)) => lines.push(unknown("etcd-manager", why)),
         None => {}
     }
-    lines.extend(unreadable.iter().map(|path| EvidenceLine::new("unreadable", Mark::Unknown, path.clone())));
+    let unseen = unreadable.iter().map(|path| EvidenceLine::new("unreadable", Mark::Unknown, path.clone()));
+    lines.extend(unseen.chain(beyond.iter().map(|path| EvidenceLine::new("not read", Mark::Unknown, path.clone()))));
     lines
 }
 

@@ -59,7 +59,7 @@ struct Prediction {
 
 pub fn run(context: &Context, root: &Path) -> Result<Exit, Failure> {
     let reading = read(root, VolumeHints::default())?;
-    let exit = if !reading.unreadable.is_empty() {
+    let exit = if !reading.unreadable.is_empty() || !reading.beyond.is_empty() {
         Exit::Refused
     } else if reading.data_dirs.is_empty() {
         Exit::NoMatch
@@ -69,7 +69,8 @@ pub fn run(context: &Context, root: &Path) -> Result<Exit, Failure> {
         Exit::Ok
     };
     let lines = dir_lines(&reading);
-    let VolumeReading { data_dirs, selected, manager_state, unreadable, root_entries } = reading;
+    let VolumeReading { data_dirs, selected, manager_state, mut unreadable, beyond, root_entries } = reading;
+    unreadable.extend(beyond);
     let document = VolumeReport {
         api_version: "volhold/v1",
         kind: "VolumeReport",
@@ -111,7 +112,7 @@ pub fn run(context: &Context, root: &Path) -> Result<Exit, Failure> {
 pub fn verify(context: &Context, dir: &Path) -> Result<Exit, Failure> {
     // The dir itself is the root of the reading, and the dir that is asked for.
     let reading = read(dir, VolumeHints { data_dir: Some(".".to_owned()), ..VolumeHints::default() })?;
-    let unreadable = reading.unreadable;
+    let unreadable = [reading.unreadable, reading.beyond].concat();
     let mut report = reading.data_dirs.into_iter().find(|report| report.path == ".").unwrap_or_else(|| DataDirReport {
         path: ".".to_owned(),
         role: DirRole::Candidate,
@@ -143,6 +144,7 @@ fn draw_verified(screen: &mut Screen, it: &Verified, unreadable: &[String], exit
         selected: None,
         manager_state: None,
         unreadable: unreadable.to_vec(),
+        beyond: Vec::new(),
         root_entries: Vec::new(),
     };
     for line in dir_lines(&reading) {

@@ -22,6 +22,19 @@ pub fn unreadable(reading: &VolumeReading, objections: &mut Objections) {
     }
 }
 
+/// What lies beyond a bound of the search may be an older or a larger dir: a doubt about a dir that no record knows. A dir that
+/// continues its record is not held for what somebody keeps beside it.
+pub fn beyond(reading: &VolumeReading, standing: Standing, objections: &mut Objections, warnings: &mut Vec<Reason>) {
+    for what in &reading.beyond {
+        let reason = Reason::new(ReasonCode::Unreadable, format!("a part of the volume was not looked at: {what}"));
+        if standing.continues() {
+            warnings.push(reason);
+        } else {
+            objections.add(Kind::Unread, reason);
+        }
+    }
+}
+
 /// Defects of the selected dir: damage holds under its own name, warnings are told.
 pub fn damage(situation: &Situation<'_>, objections: &mut Objections, warnings: &mut Vec<Reason>) {
     let Some(dir) = situation.dir() else { return };

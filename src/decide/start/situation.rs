@@ -86,7 +86,7 @@ impl<'a> Situation<'a> {
             None | Some(Observed::Seen(_)) => true,
             Some(Observed::Unknown(_)) => false,
         };
-        self.reading.unreadable.is_empty() && state_read && !self.damaged()
+        self.reading.unreadable.is_empty() && self.reading.beyond.is_empty() && state_read && !self.damaged()
     }
 
     /// The path to tell, relative to the volume's root.

@@ -90,7 +90,7 @@ fn selects(path: &str, by: SelectedBy, exists: bool) -> Option<Selection> {
 }
 
 fn reading(data_dirs: Vec<DataDirReport>, selected: Option<Selection>) -> VolumeReading {
-    VolumeReading { data_dirs, selected, manager_state: None, unreadable: vec![], root_entries: vec![] }
+    VolumeReading { data_dirs, selected, manager_state: None, unreadable: vec![], beyond: vec![], root_entries: vec![] }
 }
 
 /// A volume with one healthy dir that configuration selects.

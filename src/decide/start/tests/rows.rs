@@ -596,6 +596,19 @@ fn what_could_not_be_looked_at_holds_and_is_not_taken_for_absent() {
 }
 
 #[test]
+fn what_lies_beyond_a_bound_of_the_search_is_told_of_a_dir_that_continues_its_record_and_holds_any_other() {
+    let far = || vec!["d/d/d: deeper than 20 levels, not looked into".to_owned()];
+    let volume = || VolumeReading { beyond: far(), ..one_healthy() };
+    let StartVerdict::Start { how, warnings, .. } = may_start(&with_records(volume(), known()), &policy()) else {
+        panic!("a healthy master is held for what lies beside it");
+    };
+    assert_eq!((how, codes(&warnings)), (StartKind::Continues, vec![Unreadable]));
+    assert_eq!(held_as(&first_look(volume())), [Unreadable]);
+    let empty = VolumeReading { beyond: far(), ..reading(vec![], None) };
+    assert_eq!(held_as(&with_records(empty, Records::default())), [Unreadable], "nothing is not known to be there");
+}
+
+#[test]
 fn a_dir_that_another_process_has_locked_is_in_use() {
     let mut volume = one_healthy();
     volume.data_dirs[0].locked_by = Some(4711);
