@@ -36,8 +36,9 @@ const SHORT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(120);
 /// fsck replays a journal or checks it all; its own limit is 30 minutes.
 const FSCK: Duration = Duration::from_secs(31 * 60);
-/// mkfs without lazy initialisation writes inode tables: 20 GiB take seconds, 16 TiB minutes.
-const MKFS: Duration = Duration::from_secs(15 * 60);
+/// mkfs without lazy initialisation writes inode tables: 20 GiB take seconds, 16 TiB minutes. Its own limit is 30 minutes:
+/// waiting must not end before the tool does, or the device would be looked at while mkfs still writes.
+const MKFS: Duration = Duration::from_secs(31 * 60);
 
 /// What the agent wants of a guard, as the configuration has it now.
 #[derive(Debug, Clone)]
@@ -511,7 +512,7 @@ impl Driver {
         }
         fault_point("before-fsck");
         let begins = Fact::Fsck { exit: None, output: String::new() };
-        if let Err(reason) = self.keep(&volume_id, fs_uuid, vec![begins]).await {
+        if let Err(reason) = self.note(&volume_id, fs_uuid, begins).await {
             return Event::Checked(Err(Failure { reason, tool_output: None }));
         }
         fault_point("after-fsck-recorded");
@@ -534,7 +535,7 @@ impl Driver {
             Ok(fsck) => {
                 fault_point("after-fsck");
                 let ended = Fact::Fsck { exit: Some(fsck.exit), output: fsck.output };
-                match self.keep(&volume_id, fs_uuid, vec![ended]).await {
+                match self.note(&volume_id, fs_uuid, ended).await {
                     Ok(()) => {
                         fault_point("after-fsck-ended");
                         Event::Checked(Ok(()))
@@ -552,7 +553,7 @@ impl Driver {
             return Event::Unchecked(Err(failure));
         }
         let (volume_id, fs_uuid) = (self.volume_id(), self.fs_uuid());
-        let kept = self.keep(&volume_id, fs_uuid, vec![Fact::NotChecked { why: why.to_owned() }]).await;
+        let kept = self.note(&volume_id, fs_uuid, Fact::NotChecked { why: why.to_owned() }).await;
         Event::Unchecked(kept.map_err(|reason| Failure { reason, tool_output: None }))
     }
 
@@ -673,6 +674,11 @@ impl Driver {
     async fn mark(&mut self) -> Event {
         let State::Open { data_dir, .. } = &self.guard.state else { return Event::LookAgain };
         let data_dir = data_dir.clone();
+        let open = files::is_open(&self.run, &self.config.name, &self.memory.here.boot_id);
+        if matches!(open, Ok(false)) {
+            // Somebody took the ready file away; etcd could not start again. The look renews it.
+            return Event::LookAgain;
+        }
         match self.mounted_root().await {
             Ok(root) => {
                 let records = self.of_both(&root).await;
@@ -716,10 +722,7 @@ impl Driver {
         {
             Ok((device, outcome)) => {
                 self.device = Some(device);
-                if outcome.is_ok() {
-                    self.mounted_at = Some(self.config.publish.clone());
-                }
-                Event::Published(outcome)
+                Event::Published(outcome.map(|at| self.mounted_at = Some(at)))
             }
             Err(stuck) => Event::Published(Err(Failure { reason: stuck.reason("publishing"), tool_output: None })),
         }
@@ -772,6 +775,22 @@ impl Driver {
     async fn keep(&self, volume_id: &VolumeId, fs_uuid: Option<FsUuid>, facts: Vec<Fact>) -> Result<(), Reason> {
         let (memory, volume_id) = (self.memory.clone(), volume_id.clone());
         match blocking(SHORT, move || memory.keep(&volume_id, fs_uuid, &facts)).await {
+            Ok(kept) => kept.map_err(|error| error.reason()),
+            Err(stuck) => Err(stuck.reason("writing the node's ledger")),
+        }
+    }
+
+    /// Keeps what is about to be done to a filesystem whose identity is settled. On a full or read-only disk only the journal
+    /// tells it: the ledger is still read, so whose data this is stays known, and a healthy master must not be held because its
+    /// root disk ran full. What mkfs needs on record is kept, never noted.
+    async fn note(&self, volume_id: &VolumeId, fs_uuid: Option<FsUuid>, fact: Fact) -> Result<(), Reason> {
+        let (memory, volume_id) = (self.memory.clone(), volume_id.clone());
+        let words = format!("{fact:?}");
+        match blocking(SHORT, move || memory.keep(&volume_id, fs_uuid, &[fact])).await {
+            Ok(Err(error)) if error.no_room() => {
+                tracing::warn!(event = "record.told", guard = %self.config.name, fact = words, error = %super::chain(&error), "not in the ledger, only here");
+                Ok(())
+            }
             Ok(kept) => kept.map_err(|error| error.reason()),
             Err(stuck) => Err(stuck.reason("writing the node's ledger")),
         }

@@ -143,6 +143,12 @@ fn names_of(path: &Path) -> Observed<(Option<String>, Option<String>)> {
     }
 }
 
+/// The publish path as the kernel's mount table has it: links that configuration goes over are followed.
+fn without_links(publish: &Path) -> PathBuf {
+    // What is not there (yet) is nobody's mountpoint under any name.
+    publish.canonicalize().unwrap_or_else(|_| publish.to_owned())
+}
+
 /// Where this device is mounted as far as it is the guard's business: at the publish path; in observe mode, anywhere.
 fn mounted_at(facts: &DeviceFacts, sought: &Sought) -> Option<PathBuf> {
     let mut mounts = facts.uses.iter().filter_map(|device_use| match device_use {
@@ -153,11 +159,12 @@ fn mounted_at(facts: &DeviceFacts, sought: &Sought) -> Option<PathBuf> {
         | DeviceUse::Partition { .. }
         | DeviceUse::Exclusive => None,
     });
+    let publish = without_links(&sought.publish);
     match sought.mode {
-        Mode::Enforce => mounts.find(|at| *at == sought.publish),
+        Mode::Enforce => mounts.find(|at| *at == publish),
         Mode::Observe => {
             let all: Vec<PathBuf> = mounts.collect();
-            all.iter().find(|at| **at == sought.publish).or_else(|| all.first()).cloned()
+            all.iter().find(|at| **at == publish).or_else(|| all.first()).cloned()
         }
     }
 }

@@ -464,7 +464,8 @@ fn on_found(guard: &mut Guard, found: Found) -> Vec<Action> {
             }
         };
     }
-    if let Some(until) = released {
+    // An open gate is left as it is: who released its volume has an etcd to stop first, not a gate to close.
+    if let Some(until) = released.filter(|_| !guard.gate_was_open()) {
         let reason = Reason::new(
             ReasonCode::ReleasedByOperator,
             format!("a person let the device go until {until}; volhold claims and examines it again then"),
@@ -802,8 +803,9 @@ fn on_looked(guard: &mut Guard, evidence: StartEvidence) -> Vec<Action> {
                 | State::Observing { .. } => false,
             };
             if was_open {
-                guard.state = State::Open { data_dir, doubts: Vec::new() };
-                vec![Action::Record(facts), opened(guard)]
+                guard.state = State::Open { data_dir: data_dir.clone(), doubts: Vec::new() };
+                // Renewed: the ready file may have gone with the run dir.
+                vec![opened(guard), Action::OpenGate { facts, data_dir, how }]
             } else if mounted_already {
                 guard.state = State::Open { data_dir: data_dir.clone(), doubts: Vec::new() };
                 vec![opened(guard), Action::OpenGate { facts, data_dir, how }]

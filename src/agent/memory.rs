@@ -37,6 +37,23 @@ pub enum Forgotten {
 }
 
 impl Forgotten {
+    /// The disk under the ledger is full or read-only. It can still be read, and what stands in it counts.
+    pub fn no_room(&self) -> bool {
+        let source = match self {
+            Forgotten::Node(NodeLedgerError::Io { source, .. }) | Forgotten::Volume(source) => source,
+            Forgotten::Node(
+                NodeLedgerError::Broken { .. } | NodeLedgerError::Encode { .. } | NodeLedgerError::Compact { .. },
+            )
+            | Forgotten::Plan(_) => return false,
+        };
+        matches!(
+            source.kind(),
+            std::io::ErrorKind::StorageFull
+                | std::io::ErrorKind::QuotaExceeded
+                | std::io::ErrorKind::ReadOnlyFilesystem
+        )
+    }
+
     pub fn reason(&self) -> Reason {
         match self {
             Forgotten::Node(error) => error.reason(),
@@ -99,6 +116,9 @@ impl Memory {
 
     /// Keeps facts on the node, then on the volume whose root this is (writable): the same entries, so that the fold knows
     /// them for one.
+    ///
+    /// A full or read-only disk under one of the two costs that copy and nothing else: the verdict is over the union of both.
+    /// A healthy master whose root disk ran full, or whose volume did, must come up again.
     pub fn keep_on_both(
         &self,
         volume_id: &VolumeId,
@@ -107,13 +127,27 @@ impl Memory {
         root: BorrowedFd<'_>,
     ) -> Result<(), Forgotten> {
         let entries = self.entries(volume_id, fs_uuid, facts);
-        self.keep_on_node(&entries)?;
+        let on_node = match self.keep_on_node(&entries) {
+            Err(error) if !error.no_room() => return Err(error),
+            kept => kept,
+        };
+        match (on_node, self.keep_on_volume(&entries, root)) {
+            (Ok(()), Ok(())) => Ok(()),
+            (Ok(()), Err(lost)) | (Err(lost), Ok(())) if lost.no_room() => {
+                tracing::warn!(event = "record.half", guard = %self.guard, error = %super::chain(&lost), "kept in one ledger only");
+                Ok(())
+            }
+            (Ok(()) | Err(_), Err(error)) | (Err(error), Ok(())) => Err(error),
+        }
+    }
+
+    fn keep_on_volume(&self, entries: &[Entry], root: BorrowedFd<'_>) -> Result<(), Forgotten> {
         if entries.is_empty() {
             return Ok(());
         }
         fault_point("between-ledgers");
         let _lock = volume_ledger::lock(root, OTHER_WRITER).map_err(Forgotten::Volume)?;
-        for entry in &entries {
+        for entry in entries {
             let current = self.volume_ledger_shortened(root)?;
             let plan = ledger::plan_append(&current, entry).map_err(Forgotten::Plan)?;
             if plan.cut_to < current.len() as u64 {

@@ -26,7 +26,8 @@ pub struct Plan {
 
 /// In this order, so that a crash anywhere leaves a closed gate and a record of what was begun: seal the mountpoint; make
 /// the mount writable; create the fresh data dir; keep the facts on node and volume; move the mount into place.
-pub fn publish(plan: &Plan, mount: DetachedMount, device: &mut Device) -> Result<(), Failure> {
+/// Returns where that is, without links: what the kernel's mount table will say.
+pub fn publish(plan: &Plan, mount: DetachedMount, device: &mut Device) -> Result<PathBuf, Failure> {
     let at = &plan.config.publish;
     fault_point("before-seal");
     let sealed = seal::seal(at).map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
@@ -58,7 +59,7 @@ pub fn publish(plan: &Plan, mount: DetachedMount, device: &mut Device) -> Result
     fault_point("before-move-mount");
     mount.publish(&sealed.at).map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
     fault_point("after-move-mount");
-    Ok(())
+    Ok(sealed.at)
 }
 
 /// Why the mount that should be at a path is not.

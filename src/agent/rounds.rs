@@ -187,7 +187,7 @@ impl Rounds {
         match hint {
             Some(Hint::Request(name)) if name == self.name => Some(Wake::LookAgain),
             Some(Hint::Request(_)) => None,
-            Some(Hint::SomeRequest) => settled.then_some(Wake::LookAgain),
+            Some(Hint::SomeRequest) => Some(Wake::LookAgain),
             Some(Hint::Block(name)) => {
                 let about_another = name.is_some() && self.device.is_some() && name != self.device;
                 let quiet = OWN_ECHO.saturating_mul(1_u32 << self.repeats.min(8));

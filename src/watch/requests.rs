@@ -27,7 +27,9 @@ impl RequestWatch {
     /// Must be called within a runtime.
     pub fn start(dir: &Path) -> Result<(Self, mpsc::Receiver<Option<GuardName>>), WatchError> {
         let parent = dir.parent().unwrap_or(dir).to_owned();
-        let tree = Tree::new(vec![(parent, false), (dir.to_owned(), true)])?;
+        // From above the run dir on, which may be taken away and come again.
+        let above = parent.parent().unwrap_or(&parent).to_owned();
+        let tree = Tree::new(vec![(above, false), (parent, false), (dir.to_owned(), true)])?;
         let (sender, receiver) = mpsc::channel(QUEUE);
         let task = tokio::spawn(follow(tree, dir.to_owned(), sender));
         Ok((RequestWatch { task }, receiver))
@@ -46,7 +48,8 @@ async fn follow(mut tree: Tree, dir: std::path::PathBuf, sender: mpsc::Sender<Op
         for stir in stirs {
             let asked = match stir {
                 Stir::Lost => None,
-                Stir::Joined(path) if path == dir => None,
+                // Gone with all that lay beside it: every guard has to look whether its gate is still shown as open.
+                Stir::Joined(path) | Stir::Gone(path) if path == dir => None,
                 Stir::Appeared(path) | Stir::Written(path) if path.parent() == Some(&dir) => {
                     // What is being written has a name that no guard can have.
                     match path.file_name().and_then(|name| name.to_str()).map(str::parse::<GuardName>) {

@@ -2,6 +2,7 @@
 //! stays claimed, and a person's answer is noticed.
 
 use crate::common::etcd::Member;
+use crate::common::node::{PATIENCE, await_change};
 use crate::common::tmp::mount_table;
 use crate::common::{Guard, Loop, Node, Tmp, disk, fixture, output, run};
 use disk::MIB;
@@ -66,6 +67,114 @@ fn a_crash_and_a_restart_of_the_agent_leave_an_open_gate_open_and_etcd_alone() {
     }
     assert_eq!(etcd.get("key"), "before");
     etcd.put("key", "after");
+}
+
+/// A node whose etcd has served on a volume that volhold made, with its gate open and etcd stopped.
+fn served(tmp: &Tmp) -> (Loop, Node) {
+    let device = blank(tmp);
+    let mut node = Node::new();
+    node.configure(&[Guard::enforce("main", device.node(), &node.path("mnt")).data_dir("data")]);
+    node.start();
+    node.await_open("main");
+    let etcd = Member::new("master-a", &node.path("mnt/data")).start();
+    etcd.put("key", "value");
+    drop(etcd);
+    assert_eq!(node.stop_agent(), Some(0), "{}", node.log());
+    (device, node)
+}
+
+#[test]
+fn a_healthy_master_comes_up_again_though_its_state_dir_cannot_be_written() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let (_device, mut node) = served(&tmp);
+    node.reboot();
+    let state = node.path("state").to_string_lossy().into_owned();
+    run("mount", &["--bind", &state, &state]);
+    run("mount", &["-o", "remount,bind,ro", &state]);
+    node.start();
+    node.await_open("main");
+    let check = node.gate_check("main");
+    assert_eq!(check.code, Some(0), "{check:#?}");
+}
+
+#[test]
+fn a_blank_volume_is_not_formatted_while_the_state_dir_cannot_be_written() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let device = blank(&tmp);
+    let before = device.sha256();
+    let mut node = Node::new();
+    node.configure(&[Guard::enforce("main", device.node(), &node.path("mnt")).data_dir("data")]);
+    let state = node.path("state").to_string_lossy().into_owned();
+    run("mount", &["--bind", &state, &state]);
+    run("mount", &["-o", "remount,bind,ro", &state]);
+    node.start();
+    node.await_held("main", "unreadable");
+    assert_eq!(before, device.sha256());
+}
+
+#[test]
+fn a_healthy_master_comes_up_again_though_its_volume_is_full() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let (_device, mut node) = served(&tmp);
+    // The next entry needs a block, and there is none.
+    std::fs::remove_dir_all(node.path("mnt/.volhold")).expect("an admin who tidies up");
+    for block in ["1M", "4k", "1k"] {
+        let fill = format!("of={}", node.path(&format!("mnt/fill-{block}")).display());
+        output("dd", &["if=/dev/zero", &fill, &format!("bs={block}")]);
+    }
+    node.reboot();
+    node.start();
+    node.await_open("main");
+    assert!(!node.path("mnt/.volhold/ledger").exists(), "the volume was not full");
+    let check = node.gate_check("main");
+    assert_eq!(check.code, Some(0), "{check:#?}");
+}
+
+#[test]
+fn a_publish_path_that_goes_over_a_link_is_one_path_for_gate_check_and_a_restarted_agent() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let device = blank(&tmp);
+    let mut node = Node::new();
+    // The last part is a link, and so is one before it.
+    std::fs::create_dir_all(node.path("disk/etcd")).expect("the real place");
+    std::os::unix::fs::symlink(node.path("disk"), node.path("srv")).expect("a link");
+    std::os::unix::fs::symlink("etcd", node.path("disk/current")).expect("a link");
+    node.configure(&[Guard::enforce("main", device.node(), &node.path("srv/current")).data_dir("data")]);
+    node.start();
+    node.await_open("main");
+    assert!(mount_table().iter().any(|mount| mount.at == node.path("disk/etcd")), "published at the real place");
+    let check = node.gate_check("main");
+    assert_eq!(check.code, Some(0), "{check:#?}");
+    let etcd = Member::new("master-a", &node.path("disk/etcd/data")).start();
+    etcd.put("key", "value");
+    assert_eq!(node.stop_agent(), Some(0), "{}", node.log());
+    node.start();
+    node.await_open("main");
+    let check = node.gate_check("main");
+    assert_eq!(check.code, Some(0), "{check:#?}");
+}
+
+#[test]
+fn an_open_gate_is_shown_again_after_somebody_took_the_run_dir_away() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let (_device, mut node) = served(&tmp);
+    node.start();
+    node.await_open("main");
+    std::fs::remove_dir_all(node.run_dir()).expect("the run dir goes");
+    let ready = node.ready_file("main");
+    let ended = await_change(&node.path(""), PATIENCE, || ready.exists());
+    assert_eq!(ended, "changed", "the gate stays shut for an etcd that starts again\n{}", node.log());
+    let check = node.gate_check("main");
+    assert_eq!(check.code, Some(0), "{check:#?}");
+    // And a request is heard in the new one.
+    std::fs::remove_file(&ready).expect("the ready file goes");
+    assert_eq!(node.volhold(&["retry", "main"]).code, Some(0));
+    assert_eq!(await_change(&node.path(""), PATIENCE, || ready.exists()), "changed");
 }
 
 #[test]

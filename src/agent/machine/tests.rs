@@ -455,6 +455,19 @@ fn from_every_end_a_new_look_keeps_the_order_of_things() {
 }
 
 #[test]
+fn a_release_lets_go_of_what_is_held_and_leaves_an_open_gate_alone() {
+    for gate_open in [false, true] {
+        let until = Time::from_unix(1_800_003_600);
+        let released = Observed::Seen(Records { released_until: until, ..Records::default() });
+        let guard = Guard::new(policy(Mode::Enforce, FormatPolicy::Never, Fstype::Ext4));
+        let (guard, _) = step(guard, Event::LookAgain);
+        let (guard, actions) = step(guard, Event::Found(Box::new(found(Place::Mounted, released, gate_open))));
+        let looks = matches!(actions.as_slice(), [Action::LookThroughMount]);
+        assert_eq!((guard.gate(), looks), if gate_open { (Gate::Open, true) } else { (Gate::Held, false) });
+    }
+}
+
+#[test]
 fn answers_that_come_late_change_nothing() {
     let held =
         step(Guard::new(policy(Mode::Enforce, FormatPolicy::IfBlank, Fstype::Ext4)), Event::NotFound(reason())).0;
