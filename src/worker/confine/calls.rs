@@ -29,6 +29,8 @@ const FREE: &[c_long] = &[
     // Its flags lie in memory, where a filter cannot look. Paths are Landlock's; nothing opened can be written to (below).
     libc::SYS_openat2,
     libc::SYS_fadvise64,
+    // A mark is only told when it is durable: flushes what others have written, and works on what is open for reading.
+    libc::SYS_fdatasync,
     libc::SYS_brk,
     libc::SYS_munmap,
     libc::SYS_mremap,

@@ -311,8 +311,15 @@ impl Node {
     /// Waits until the agent has died of SIGKILL, by its own hand.
     #[track_caller]
     pub fn await_killed(&mut self) {
+        self.await_killed_nudged(|| {});
+    }
+
+    /// The same, nudging it once a second until then.
+    #[track_caller]
+    pub fn await_killed_nudged(&mut self, mut nudge: impl FnMut()) {
         let mut agent = self.agent.take().expect("the agent runs");
         let until = Instant::now() + PATIENCE;
+        let mut nudged: Option<Instant> = None;
         let end = loop {
             if let Some(end) = agent.try_wait().expect("the agent's state") {
                 break end;
@@ -321,6 +328,10 @@ impl Node {
                 agent.kill().ok();
                 agent.wait().ok();
                 panic!("the agent never came to {:?}\n{}", self.crash_at, self.log());
+            }
+            if nudged.is_none_or(|at| at.elapsed() > Duration::from_secs(1)) {
+                nudge();
+                nudged = Some(Instant::now());
             }
             std::thread::sleep(Duration::from_millis(10));
         };

@@ -235,11 +235,17 @@ fn with_data(point: &str, anew: bool) {
     node.crash_at(Some(point));
     node.spawn();
     if point == "between-ledgers:2" {
-        // The second time is the first mark; something new beside the data dir asks for one.
+        // The second time is the first mark; something new beside the data dir asks for one. What comes before the dir is
+        // watched is not noticed.
         node.await_open("main");
-        std::fs::create_dir(node.path("mnt/beside")).expect("a folder on the volume");
+        let (beside, mut number) = (node.path("mnt"), 0);
+        node.await_killed_nudged(|| {
+            number += 1;
+            std::fs::create_dir(beside.join(format!("beside-{number}"))).expect("a folder on the volume");
+        });
+    } else {
+        node.await_killed();
     }
-    node.await_killed();
     node.crash_at(None);
     if anew {
         volume.attach_anew(&node);
