@@ -50,7 +50,7 @@ use tokio::sync::broadcast;
 pub enum AgentError {
     #[error("cannot start the runtime")]
     Runtime(#[source] std::io::Error),
-    #[error("cannot prepare the run directory")]
+    #[error("cannot take the run directory")]
     RunDir(#[source] crate::gate::GateError),
     #[error("cannot tell which machine or boot this is")]
     Host(#[source] record::HostError),
@@ -72,6 +72,8 @@ async fn serve(sources: Sources, standing: &Standing) -> Result<(), AgentError> 
     notify::inherit();
     let paths = &standing.config.paths;
     files::prepare(&paths.run).map_err(AgentError::RunDir)?;
+    // Held as long as this process lives.
+    let _only_one = files::only_agent(&paths.run).map_err(AgentError::RunDir)?;
     let here = here(&paths.state)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(AgentError::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::Signals)?;

@@ -470,6 +470,7 @@ impl Driver {
             return Event::Made(Err(Failure { reason, tool_output: None }));
         }
         fault_point("after-intent");
+        tracing::info!(event = "format.begins", guard = %self.config.name, node = %facts.node, uuid = %uuid, "proven blank: makes a filesystem");
         self.unstore_claim().await;
         let Some(now) = boot_millis() else {
             return Event::Made(Err(failure(ReasonCode::MkfsFailed, "the kernel does not tell the time".to_owned())));

@@ -802,13 +802,15 @@ fn on_looked(guard: &mut Guard, evidence: StartEvidence) -> Vec<Action> {
                 | State::Held { .. }
                 | State::Observing { .. } => false,
             };
+            let doubts = doubts_about(how, &guard.warnings);
+            let decision = |guard: &Guard| if guard.would_hold() { doubted(guard) } else { opened(guard) };
             if was_open {
-                guard.state = State::Open { data_dir: data_dir.clone(), doubts: Vec::new() };
+                guard.state = State::Open { data_dir: data_dir.clone(), doubts };
                 // Renewed: the ready file may have gone with the run dir.
-                vec![opened(guard), Action::OpenGate { facts, data_dir, how }]
+                vec![decision(guard), Action::OpenGate { facts, data_dir, how }]
             } else if mounted_already {
-                guard.state = State::Open { data_dir: data_dir.clone(), doubts: Vec::new() };
-                vec![opened(guard), Action::OpenGate { facts, data_dir, how }]
+                guard.state = State::Open { data_dir: data_dir.clone(), doubts };
+                vec![decision(guard), Action::OpenGate { facts, data_dir, how }]
             } else {
                 guard.state = State::Publishing;
                 // An adopted empty place is a fresh start too; a dir that is there stays as it is.
@@ -875,6 +877,25 @@ fn doubted(guard: &Guard) -> Action {
         evidence: guard.evidence(),
         not_done: vec!["the gate was open already: it was not closed, and etcd was not stopped".to_owned()],
     }))
+}
+
+/// An etcd that runs is never stopped, but what would have held it is a doubt and no remark: an empty etcd that was started
+/// beside the old data is to be seen now.
+fn doubts_about(how: StartKind, warnings: &[Reason]) -> Vec<Reason> {
+    const HOLD: &[ReasonCode] = &[
+        ReasonCode::WrongVolume,
+        ReasonCode::RestoredVolume,
+        ReasonCode::FilesystemReplaced,
+        ReasonCode::DataVanished,
+        ReasonCode::EmptyBesideOld,
+        ReasonCode::DataDirAmbiguous,
+        ReasonCode::OtherCluster,
+        ReasonCode::OtherMember,
+    ];
+    if how != StartKind::Running {
+        return Vec::new();
+    }
+    warnings.iter().filter(|warning| HOLD.contains(&warning.code)).cloned().collect()
 }
 
 /// What a start is to be remembered by: whose data it is, and that there is data. How far it got follows as marks, once

@@ -28,8 +28,17 @@ fn log() {
         if std::env::var_os("JOURNAL_STREAM").is_some() { lines.without_time().try_init() } else { lines.try_init() };
 }
 
+fn needs_root(what: &str) -> Result<(), Failure> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::NoPermission, format!("only root may {what}"))
+        .advise("in a unit that runs as another user: ExecStartPre=+volhold gate check NAME"))
+}
+
 /// May etcd start on this guard's volume, now?
 pub fn gate_check(context: &Context, name: &GuardName) -> Result<Exit, Failure> {
+    needs_root("ask about a gate")?;
     let config = context.config()?;
     Ok(match agent::gate_check(&config, name) {
         GateCheck::Open | GateCheck::Observes => Exit::Ok,
@@ -40,6 +49,10 @@ pub fn gate_check(context: &Context, name: &GuardName) -> Result<Exit, Failure> 
             Exit::Held
         }
         GateCheck::Held(reasons) => {
+            // The agent, if there is one, shall see it too, so that `explain` says the same.
+            if let Err(error) = crate::gate::files::post_request(&config.paths.run, name) {
+                diagnose(&format!("volhold: the agent is not told: {error}\n"));
+            }
             tell_held(name, &reasons);
             Exit::Held
         }

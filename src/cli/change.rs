@@ -74,6 +74,17 @@ impl<'a> Subject<'a> {
         Ok(Subject { config, guard, status, decision, agent, ledger, machine_id })
     }
 
+    /// A running agent shows an open gate without doubt or warning.
+    fn nothing_speaks_against_it(&self) -> bool {
+        let open = self.status.as_ref().is_some_and(|s| {
+            s.gate == crate::model::Gate::Open
+                && s.mode == crate::model::Mode::Enforce
+                && s.reasons.is_empty()
+                && s.warnings.is_empty()
+        });
+        self.agent.running && open
+    }
+
     /// The volume as the agent last saw it.
     fn volume(&self) -> Option<VolumeId> {
         let facts = self.decision.as_ref().map(|d| &d.evidence);

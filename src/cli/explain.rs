@@ -181,7 +181,12 @@ fn summary(
 ) -> String {
     let cause = reasons.first().map(|r| page(r.code).cause);
     let warning = warnings.first().map(|r| page(r.code).cause);
+    let enforced = status.is_some_and(|s| s.mode == Mode::Enforce);
     match status.map(|s| (s.gate, s.would_hold)) {
+        Some((Gate::Open, true)) if enforced => format!(
+            "{name} is OPEN, and would be held if it were closed: {}.",
+            cause.unwrap_or("the agent gives no reason")
+        ),
         Some((Gate::Held, _)) => format!("{name} is HELD: {}.", cause.unwrap_or("the agent gives no reason")),
         Some((Gate::Open | Gate::Waiting, true)) => {
             format!("{name} would be HELD if it were enforced: {}.", cause.unwrap_or("the agent gives no reason"))

@@ -49,7 +49,9 @@ pub fn gate_failure(what: &str, error: &GateError) -> Failure {
         GateError::Write { source, .. } | GateError::Read { source, .. } | GateError::Watch { source, .. } => {
             source.kind() == std::io::ErrorKind::PermissionDenied
         }
-        GateError::Parse { .. } | GateError::Encode { .. } | GateError::NotStale { .. } => false,
+        GateError::Parse { .. } | GateError::Encode { .. } | GateError::NotStale { .. } | GateError::Taken { .. } => {
+            false
+        }
     };
     let exit = if denied { Exit::NoPermission } else { Exit::Error };
     let failure = Failure::new(exit, what).because(error);
@@ -156,6 +158,7 @@ fn draw_agent(screen: &mut Screen, agent: &AgentFacts, now: Time) {
 pub fn gate_word(guard: &GuardStatus) -> &'static str {
     match (guard.gate, guard.would_hold) {
         (Gate::Held, _) => "HELD",
+        (Gate::Open, true) if guard.mode == Mode::Enforce => "open, doubted",
         (Gate::Open | Gate::Waiting, true) => "would hold",
         (Gate::Waiting, false) => "waiting",
         (Gate::Open, false) => "open",

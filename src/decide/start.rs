@@ -72,7 +72,7 @@ pub fn may_start(evidence: &StartEvidence, policy: &StartPolicy) -> StartVerdict
                 "an etcd (process {}) runs on `{}`, and the one to expect is on `{}`",
                 etcd.pid, etcd.data_dir, grounds.data_dir
             );
-            warnings.push(Reason::new(ReasonCode::ConfigChanged, message));
+            warnings.push(Reason::new(elsewhere(volume.seen(), &etcd.data_dir), message));
         }
         warnings.extend(objections.told_beside_a_running_etcd());
         return StartVerdict::Start { how: StartKind::Running, data_dir: etcd.data_dir.clone(), warnings };
@@ -83,6 +83,12 @@ pub fn may_start(evidence: &StartEvidence, policy: &StartPolicy) -> StartVerdict
     } else {
         StartVerdict::Hold { reasons }
     }
+}
+
+/// What it is called that an etcd runs on another dir than the one to expect: the second incident, where that dir is empty.
+fn elsewhere(reading: Option<&VolumeReading>, data_dir: &str) -> ReasonCode {
+    let dir = reading.and_then(|reading| reading.data_dirs.iter().find(|dir| dir.path == data_dir));
+    if dir.is_some_and(|dir| !dir.populated) { ReasonCode::EmptyBesideOld } else { ReasonCode::DataDirAmbiguous }
 }
 
 /// What could be seen, as the rules on data dirs need it.

@@ -11,8 +11,10 @@
 
 use crate::model::{BootId, DevNum, FsUuid, GuardName, StartKind, Status, Time, VolumeId};
 use nix::fcntl::OFlag;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -55,6 +57,8 @@ pub enum GateError {
     },
     #[error("{path} was opened in this boot and for a volume that is still there: it stays")]
     NotStale { path: PathBuf },
+    #[error("another volhold runs already (process {pid}): it holds {path}")]
+    Taken { path: PathBuf, pid: String },
 }
 
 /// What a gate was opened for: what `gate check` compares the machine with, without agent or network.
@@ -126,6 +130,30 @@ pub fn prepare(run: &Path) -> Result<(), GateError> {
         ensure_dir(&dir, mode).map_err(|source| GateError::Write { path: dir, source })?;
     }
     Ok(())
+}
+
+/// Makes sure that one agent alone works on this run dir, for as long as the returned file is open: two would take each
+/// other's claims and mounts for somebody else's. The kernel lets go when the process ends, however it ends.
+pub fn only_agent(run: &Path) -> Result<File, GateError> {
+    let path = run.join("agent.lock");
+    let failed = |source| GateError::Write { path: path.clone(), source };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits());
+    let mut file = options.open(&path).map_err(failed)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let mut pid = String::new();
+            let pid = match (&file).take(16).read_to_string(&mut pid) {
+                Ok(_) if !pid.trim().is_empty() => pid.trim().to_owned(),
+                Ok(_) | Err(_) => "unknown".to_owned(),
+            };
+            return Err(GateError::Taken { path, pid });
+        }
+        Err(errno) => return Err(failed(errno.into())),
+    }
+    file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes())).map_err(failed)?;
+    Ok(file)
 }
 
 /// Opens the gate: first what it is opened for, then the ready file. Opening an open gate renews both.

@@ -468,6 +468,25 @@ fn a_release_lets_go_of_what_is_held_and_leaves_an_open_gate_alone() {
 }
 
 #[test]
+fn an_etcd_that_runs_on_an_empty_dir_beside_the_old_data_is_doubted_and_not_stopped() {
+    let mut fresh = dir(0);
+    fresh.path = "new".into();
+    let mut seen = evidence(volume(vec![dir(7), fresh]), Observed::Seen(Records::default()));
+    seen.running = Observed::Seen(Some(crate::model::RunningEtcd { pid: 9, data_dir: "new".into() }));
+    for gate_open in [false, true] {
+        let guard = Guard::new(policy(Mode::Enforce, FormatPolicy::Never, Fstype::Ext4));
+        let (guard, _) = step(guard, Event::LookAgain);
+        let records = Observed::Seen(Records::default());
+        let (guard, _) = step(guard, Event::Found(Box::new(found(Place::Mounted, records, gate_open))));
+        let (guard, actions) = step(guard, Event::Looked(Box::new(seen.clone())));
+        assert_eq!((guard.gate(), guard.would_hold()), (Gate::Open, true));
+        assert_eq!(guard.reasons()[0].code, ReasonCode::EmptyBesideOld);
+        assert!(matches!(&actions[..], [Action::Decide(decided), Action::OpenGate { .. }]
+            if decided.verdict == DecisionVerdict::WouldHold));
+    }
+}
+
+#[test]
 fn answers_that_come_late_change_nothing() {
     let held =
         step(Guard::new(policy(Mode::Enforce, FormatPolicy::IfBlank, Fstype::Ext4)), Event::NotFound(reason())).0;

@@ -18,6 +18,10 @@ pub fn run(context: &Context, args: &AdoptArgs) -> Result<Exit, Failure> {
     };
     let config = context.config()?;
     let subject = Subject::of(&config, &args.name)?;
+    if subject.nothing_speaks_against_it() {
+        return Err(Failure::new(Exit::Refused, format!("{} is open and nothing speaks against it", args.name))
+            .advise("there is nothing to adopt: an answer now would stand for a question of later"));
+    }
     let (plan, ids) = plan(&subject, what)?;
     plan_and_record(context, &subject, plan, args.confirm.as_deref(), &ids)
 }

@@ -182,3 +182,15 @@ fn what_gates_were_opened_with_is_listed_and_read_back() {
     assert_eq!(running_guards(&run).unwrap(), [name("events"), name("main")]);
     assert_eq!(read_running(&run, &name("main")).unwrap().as_deref(), Some("main"));
 }
+
+#[test]
+fn a_second_agent_on_the_same_run_dir_is_refused_and_told_who_is_first() {
+    let run = tempfile::tempdir().unwrap();
+    let first = only_agent(run.path()).unwrap();
+    match only_agent(run.path()) {
+        Err(GateError::Taken { pid, .. }) => assert_eq!(pid, std::process::id().to_string()),
+        other => panic!("{other:?}"),
+    }
+    drop(first);
+    only_agent(run.path()).unwrap();
+}

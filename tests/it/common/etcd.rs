@@ -195,7 +195,7 @@ impl Etcd {
 
     #[track_caller]
     fn end(&mut self, signal: nix::sys::signal::Signal) -> std::process::ExitStatus {
-        let mut child = self.child.take().expect("etcd runs");
+        let child = self.child.as_mut().expect("etcd runs");
         let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
         let until = Instant::now() + Duration::from_secs(60);
         loop {
@@ -209,8 +209,6 @@ impl Etcd {
                 std::thread::sleep(Duration::from_millis(5));
             }
             if Instant::now() > until {
-                child.kill().ok();
-                child.wait().ok();
                 panic!("etcd does not end on {signal}\n{}", self.tail());
             }
         }

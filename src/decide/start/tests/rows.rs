@@ -29,7 +29,7 @@ fn a_running_etcd_is_never_held_and_what_would_have_held_is_told() {
     let mut evidence = with_records(reading(vec![], None), Records { fs_uuids: vec![uuid(9)], ..known() });
     evidence.running = Observed::Seen(Some(RunningEtcd { pid: 7, data_dir: "default".into() }));
     assert_eq!(starts(&evidence), StartKind::Running);
-    assert_eq!(warned(&evidence), [ConfigChanged, FilesystemReplaced, DataVanished]);
+    assert_eq!(warned(&evidence), [DataDirAmbiguous, FilesystemReplaced, DataVanished]);
     evidence.volume = Observed::Unknown(eio());
     evidence.records = Observed::Unknown(eio());
     evidence.filesystem = Observed::Unknown(eio());
