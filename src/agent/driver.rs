@@ -734,6 +734,11 @@ impl Driver {
         self.record(&facts).await;
         let Some(devnum) = self.guard.device().map(|facts| facts.devnum) else { return };
         let at = self.mounted_at.clone().unwrap_or_else(|| self.config.publish.clone());
+        // A gate that is open already stays the gate that was opened: what it was opened for is not written over.
+        let how = match files::read_published(&self.run, &self.config.name) {
+            Ok(Some(before)) if how == StartKind::Running && before.boot_id == self.memory.here.boot_id => before.how,
+            Ok(_) | Err(_) => how,
+        };
         let published = files::Published {
             at: at.display().to_string(),
             devnum,

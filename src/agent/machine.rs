@@ -828,8 +828,10 @@ fn on_looked(guard: &mut Guard, evidence: StartEvidence) -> Vec<Action> {
                 | State::Publishing
                 | State::Held { .. }
                 | State::Observing { .. } => {
-                    let configured = guard.policy.start.data_dir.clone();
-                    guard.gate_was_open().then(|| configured.unwrap_or_else(|| ".".to_owned()))
+                    let selected = evidence.volume.seen().and_then(|volume| volume.selected.as_ref());
+                    let dir = selected.map(|selection| selection.path.clone());
+                    let dir = dir.or_else(|| guard.policy.start.data_dir.clone()).unwrap_or_else(|| ".".to_owned());
+                    guard.gate_was_open().then_some(dir)
                 }
             };
             match open_dir {

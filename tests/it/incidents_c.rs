@@ -229,7 +229,7 @@ fn killed_after_the_snapshot(moment: &str) {
     let written: u64 = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
     assert_eq!(written, 16 * 350, "the cluster took all writes");
 
-    leader.ctl(&["member", "add", "master-a", &format!("--peer-urls={}", guarded.peer_url())]);
+    leader.add_member("master-a", &guarded.peer_url());
     guarded.initial_cluster = Some(format!("{cluster},{}", guarded.named_peer()));
     guarded.initial_state = "existing";
     guarded.more = peers[0].more.clone();

@@ -1,6 +1,6 @@
 //! A real etcd (Debian's), its keys and its death.
 
-use super::run;
+use super::{output, run};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -135,6 +135,25 @@ impl Etcd {
         let mut all = vec!["ETCDCTL_API=3", "etcdctl", "--endpoints", &endpoint];
         all.extend(args);
         run("env", &all)
+    }
+
+    /// Adds a member. A cluster whose members have known each other for less than five seconds calls itself unhealthy and
+    /// takes none (`HealthInterval`, etcdserver/server.go of 3.4), and has no other way to tell when it would.
+    #[track_caller]
+    pub fn add_member(&self, name: &str, peer_url: &str) {
+        let endpoint = self.member.client_url();
+        let peer_url = format!("--peer-urls={peer_url}");
+        let args = ["ETCDCTL_API=3", "etcdctl", "--endpoints", &endpoint, "member", "add", name, &peer_url];
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let answer = output("env", &args);
+            let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+            if answer.status.success() {
+                return;
+            }
+            let young = said.contains("unhealthy cluster") && Instant::now() < until;
+            assert!(young, "member add: {}\n{said}", answer.status);
+        }
     }
 
     #[track_caller]
