@@ -1,7 +1,7 @@
 //! One guard's memory: the node's ledger and the volume's, folded into what the rules need.
 //!
 //! The node's ledger is written by `record`, the volume's by `act`, always in that order: what is on the volume is on the
-//! node as well, and a crash between the two is made good by the next entry.
+//! node as well, and after a crash between the two an entry stands on the node only.
 //!
 //! Everything here reads and writes disks that may hang: the agent calls it on a thread of its own.
 
