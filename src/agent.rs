@@ -26,6 +26,8 @@ mod publish;
 mod rounds;
 /// The configuration that counts right now.
 pub mod standing;
+/// Work that may never come back.
+mod stuck;
 
 pub use gate_check::{GateCheck, gate_check};
 

@@ -2,9 +2,10 @@
 
 use super::board::Board;
 use super::clock::Here;
-use super::driver::{Driver, Order, blocking};
+use super::driver::{Driver, Order};
 use super::rounds::{Hint, Rounds};
 use super::standing::{From, Standing, standing};
+use super::stuck::blocking;
 use crate::config::{Config, Paths, Sources, kept_text};
 use crate::gate::notify;
 use crate::model::{GuardName, Reason};

@@ -3,8 +3,9 @@
 
 use super::*;
 use crate::model::{
-    BlkidAnswer, BlkidName, BootId, ClusterId, Content, ContentClass, DataDirReport, DevNum, DirRole, EtcdGeneration,
-    Fingerprint, Fstype, MemberId, RaftProgress, SelectedBy, Selection, VolumeAge, VolumeId, VolumeReading, Why,
+    BlkidAnswer, BlkidName, BootId, ClusterId, Content, ContentClass, DataDirReport, DevNum, DeviceUse, DirRole,
+    EtcdGeneration, FilesystemFacts, Fingerprint, Fstype, MemberId, RaftProgress, ReasonCode, SelectedBy, Selection,
+    VolumeAge, VolumeId, VolumeReading, Why,
 };
 
 const SIZE: u64 = 1 << 30;

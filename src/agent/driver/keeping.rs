@@ -1,0 +1,82 @@
+//! The guard's memory on node and volume: both may hang as any disk may.
+
+use super::{Driver, SHORT, blocking};
+use crate::model::{Fact, FsUuid, Mode, Observed, Reason, Records, VolumeId, Why};
+use std::os::fd::{AsFd, OwnedFd};
+
+impl Driver {
+    pub(super) async fn record(&mut self, facts: &[Fact]) {
+        if facts.is_empty() {
+            return;
+        }
+        let (volume_id, fs_uuid) = (self.volume_id(), self.fs_uuid());
+        let kept = if self.config.mode == Mode::Observe {
+            self.keep(&volume_id, fs_uuid, facts.to_vec()).await
+        } else {
+            match self.mounted_root().await {
+                Ok(root) => self.keep_on_both(root, facts.to_vec()).await,
+                Err(_not_mounted) => self.keep(&volume_id, fs_uuid, facts.to_vec()).await,
+            }
+        };
+        if let Err(reason) = kept {
+            tracing::error!(event = "record.failed", guard = %self.config.name, "a fact was not kept: {}", reason.message);
+        }
+    }
+
+    pub(super) async fn keep(
+        &self,
+        volume_id: &VolumeId,
+        fs_uuid: Option<FsUuid>,
+        facts: Vec<Fact>,
+    ) -> Result<(), Reason> {
+        let (memory, volume_id) = (self.memory.clone(), volume_id.clone());
+        match blocking(SHORT, move || memory.keep(&volume_id, fs_uuid, &facts)).await {
+            Ok(kept) => kept.map_err(|error| error.reason()),
+            Err(stuck) => Err(stuck.reason("writing the node's ledger")),
+        }
+    }
+
+    /// Keeps what is about to be done to a filesystem whose identity is settled. On a full or read-only disk only the journal
+    /// tells it: the ledger is still read, so whose data this is stays known, and a healthy master must not be held because its
+    /// root disk ran full. What mkfs needs on record is kept, never noted.
+    pub(super) async fn note(&self, volume_id: &VolumeId, fs_uuid: Option<FsUuid>, fact: Fact) -> Result<(), Reason> {
+        let (memory, volume_id) = (self.memory.clone(), volume_id.clone());
+        let words = format!("{fact:?}");
+        match blocking(SHORT, move || memory.keep(&volume_id, fs_uuid, &[fact])).await {
+            Ok(Err(error)) if error.no_room() => {
+                tracing::warn!(event = "record.told", guard = %self.config.name, fact = words, error = %crate::agent::chain(&error), "not in the ledger, only here");
+                Ok(())
+            }
+            Ok(kept) => kept.map_err(|error| error.reason()),
+            Err(stuck) => Err(stuck.reason("writing the node's ledger")),
+        }
+    }
+
+    pub(super) async fn keep_on_both(&self, root: OwnedFd, facts: Vec<Fact>) -> Result<(), Reason> {
+        let (memory, volume_id, fs_uuid) = (self.memory.clone(), self.volume_id(), self.fs_uuid());
+        match blocking(SHORT, move || memory.keep_on_both(&volume_id, fs_uuid, &facts, root.as_fd())).await {
+            Ok(kept) => kept.map_err(|error| error.reason()),
+            Err(stuck) => Err(stuck.reason("writing the ledgers of node and volume")),
+        }
+    }
+
+    pub(super) async fn of_node(&self, volume_id: &VolumeId) -> Observed<Records> {
+        let (memory, volume_id) = (self.memory.clone(), volume_id.clone());
+        match blocking(SHORT, move || memory.of_node(&volume_id)).await {
+            Ok(records) => records,
+            Err(stuck) => Observed::Unknown(stuck.why("reading the node's ledger")),
+        }
+    }
+
+    pub(super) async fn of_both(&self, root: &OwnedFd) -> Observed<Records> {
+        let root = match root.try_clone() {
+            Ok(root) => root,
+            Err(error) => return Observed::Unknown(Why::Unreadable { detail: error.to_string() }),
+        };
+        let (memory, volume_id, fs_uuid) = (self.memory.clone(), self.volume_id(), self.fs_uuid());
+        match blocking(SHORT, move || memory.of_both(&volume_id, fs_uuid, root.as_fd())).await {
+            Ok(records) => records,
+            Err(stuck) => Observed::Unknown(stuck.why("reading the ledgers of node and volume")),
+        }
+    }
+}

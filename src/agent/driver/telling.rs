@@ -1,0 +1,126 @@
+//! What the world is told: the status, the journal, the decision that `explain` finds.
+
+use super::{Driver, SHORT, blocking};
+use crate::agent::machine::{Decided, State};
+use crate::fault::fault_point;
+use crate::model::{Decision, DecisionVerdict, Fact, GuardStatus, Reason, Time};
+
+impl Driver {
+    pub(super) async fn decide(&mut self, decided: Decided) {
+        let Decided { verdict, reasons, warnings, evidence, not_done } = decided;
+        // A device that is looked for every few seconds is not decided about every few seconds.
+        let now = (verdict, reasons.clone(), warnings.clone());
+        if self.decided.as_ref() == Some(&now) {
+            return;
+        }
+        self.decided = Some(now);
+        let decision = Decision {
+            guard: self.config.name.clone(),
+            time: Time::now(),
+            boot_id: self.memory.here.boot_id.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            verdict,
+            reasons,
+            warnings,
+            evidence,
+            not_done,
+        };
+        let codes = decision.reasons.iter().map(|reason| reason.code.as_str().to_owned()).collect();
+        let state = self.memory.state.clone();
+        let stored = blocking(SHORT, move || {
+            crate::record::decision::store_decision(&state, &decision)?;
+            fault_point("after-decision");
+            crate::record::decision::evidence_digest(&decision)
+        });
+        let stored = match stored.await {
+            Ok(Ok(digest)) => Ok(digest),
+            Ok(Err(error)) => Err(crate::agent::chain(&error)),
+            Err(stuck) => Err(stuck.why("writing the decision").detail().to_owned()),
+        };
+        let digest = match stored {
+            Ok(digest) => digest,
+            Err(error) => {
+                tracing::error!(event = "decision.unwritten", guard = %self.config.name, error, "the decision was not kept");
+                return;
+            }
+        };
+        let words = match verdict {
+            DecisionVerdict::Opened => "opened",
+            DecisionVerdict::Held => "held",
+            DecisionVerdict::WouldHold => "would-hold",
+            DecisionVerdict::WouldOpen => "would-open",
+        };
+        let fact =
+            Fact::Decided { decision: "start".to_owned(), verdict: words.to_owned(), codes, evidence_digest: digest };
+        if let Err(reason) = self.keep(&self.volume_id(), self.fs_uuid(), vec![fact]).await {
+            tracing::error!(event = "record.failed", guard = %self.config.name, "the decision is not in the ledger: {}", reason.message);
+        }
+    }
+
+    pub(super) fn status(&self) -> GuardStatus {
+        let data_dir = self.guard.start_evidence().and_then(|evidence| {
+            let volume = evidence.volume.seen()?;
+            let path = match &self.guard.state {
+                State::Open { data_dir, .. } => data_dir.clone(),
+                State::Discovering
+                | State::Examining
+                | State::Formatting
+                | State::Inspecting
+                | State::Publishing
+                | State::Held { .. }
+                | State::Observing { .. } => volume.selected.as_ref()?.path.clone(),
+            };
+            volume.data_dirs.iter().find(|dir| dir.path == path).cloned()
+        });
+        GuardStatus {
+            name: self.config.name.clone(),
+            mode: self.config.mode,
+            gate: self.guard.gate(),
+            would_hold: self.guard.would_hold(),
+            state: self.guard.state_name(),
+            progress: self.progress.clone(),
+            volume: Some(self.volume_id()),
+            device: self.guard.device().cloned(),
+            fs_uuid: self.fs_uuid(),
+            publish: self.config.publish.display().to_string(),
+            data_dir,
+            reasons: self.guard.reasons().to_vec(),
+            warnings: self.warnings(),
+            since: self.since,
+        }
+    }
+
+    pub(super) fn warnings(&self) -> Vec<Reason> {
+        self.guard.warnings.iter().chain(&self.held_back).cloned().collect()
+    }
+
+    pub(super) fn report(&mut self) {
+        let now = (self.guard.gate(), self.guard.reasons().to_vec(), self.warnings());
+        if self.shown.as_ref() != Some(&now) {
+            self.since = Time::now();
+            let name = &self.config.name;
+            match &self.guard.state {
+                State::Held { reasons } => {
+                    let first = reasons.first().map_or("", |reason| reason.message.as_str());
+                    tracing::error!(event = "guard.held", guard = %name, codes = ?codes(reasons), "held: {first}");
+                }
+                State::Open { data_dir, doubts } if doubts.is_empty() => {
+                    tracing::info!(event = "guard.open", guard = %name, data_dir, "the gate is open");
+                }
+                State::Open { doubts, .. } | State::Observing { doubts } => {
+                    let first = doubts.first().map_or("nothing to hold for", |reason| reason.message.as_str());
+                    tracing::warn!(event = "guard.doubt", guard = %name, codes = ?codes(doubts), "{first}");
+                }
+                State::Discovering | State::Examining | State::Formatting | State::Inspecting | State::Publishing => {
+                    tracing::debug!(event = "guard.state", guard = %name, state = ?self.guard.state_name());
+                }
+            }
+            self.shown = Some(now);
+        }
+        self.board.report(self.status());
+    }
+}
+
+fn codes(reasons: &[Reason]) -> Vec<&'static str> {
+    reasons.iter().map(|reason| reason.code.as_str()).collect()
+}

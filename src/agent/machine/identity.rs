@@ -1,0 +1,148 @@
+//! Whose device this is, by what the node remembers: settled before anything writes.
+
+use super::Found;
+use crate::model::{
+    Adoption, Claim, DeviceReading, FilesystemFacts, FormatEvidence, FormatHistory, Mode, Observed, Reason, ReasonCode,
+    Records, SecondReading,
+};
+
+/// Identity is settled before anything writes: fsck, journal replay and mount come after.
+pub(super) fn objections_to_identity(filesystem: &FilesystemFacts, found: &Found) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    let node = &found.facts.node;
+    if !filesystem.unknown_features.is_empty() {
+        reasons.push(Reason::new(
+            ReasonCode::FilesystemFeatureUnknown,
+            format!(
+                "the {} on {node} uses features that this volhold does not know: {}",
+                filesystem.fstype,
+                filesystem.unknown_features.join(", ")
+            ),
+        ));
+    }
+    let records = match &found.records {
+        Observed::Seen(records) => records,
+        Observed::Unknown(why) => {
+            reasons.push(Reason::new(
+                ReasonCode::LedgerBroken,
+                format!("the node's record of this volume cannot be read: {}", why.detail()),
+            ));
+            return reasons;
+        }
+    };
+    match filesystem.uuid {
+        None => {
+            reasons.push(Reason::new(ReasonCode::IdentityMismatch, format!("the superblock on {node} carries no UUID")))
+        }
+        Some(uuid) => {
+            // A person who has looked may say that what stands there is right.
+            if let Some(intent) = records.open_intent.as_ref().filter(|_| records.adoption.is_none()) {
+                if intent.fs_uuid != uuid {
+                    reasons.push(Reason::new(
+                        ReasonCode::IntentUnfinished,
+                        format!(
+                            "volhold began to make filesystem {} on {node} and did not finish; now {uuid} is there",
+                            intent.fs_uuid
+                        ),
+                    ));
+                } else if filesystem.clean == Some(false) {
+                    reasons.push(Reason::new(
+                        ReasonCode::IntentUnfinished,
+                        format!(
+                            "volhold began to make filesystem {uuid} on {node}, and its superblock says that mkfs did not \
+                             come to its end"
+                        ),
+                    ));
+                } else if !same_attachment(found, intent) {
+                    reasons.push(Reason::new(
+                        ReasonCode::IntentUnfinished,
+                        format!(
+                            "volhold began to make filesystem {uuid} on {node} and did not finish, and the device was \
+                             detached since or the machine rebooted"
+                        ),
+                    ));
+                }
+            }
+            let known = records.fs_uuids.contains(&uuid)
+                || records.open_intent.as_ref().is_some_and(|intent| intent.fs_uuid == uuid);
+            if !known
+                && records.adoption.is_none()
+                && let Some(expected) = records.fs_uuids.last()
+            {
+                let made = match filesystem.made_at {
+                    Some(made) => format!(", made {made}"),
+                    None => String::new(),
+                };
+                reasons.push(Reason::new(
+                    ReasonCode::FilesystemReplaced,
+                    format!("{node} carries filesystem {uuid}{made}; the record expects {expected}"),
+                ));
+            }
+        }
+    }
+    reasons
+}
+
+/// The attachment of the intent never ended: same boot, and where the kernel counts attachments, the same one.
+fn same_attachment(found: &Found, intent: &crate::model::OpenIntent) -> bool {
+    intent.boot_id == found.boot_id
+        && intent.diskseq.is_some()
+        && intent.diskseq == found.facts.diskseq
+        && intent.devnum == found.facts.devnum
+}
+
+/// Puts the sources side by side for the format decision.
+pub(super) fn format_evidence(
+    found: &Found,
+    reading: &DeviceReading,
+    mode: Mode,
+    second_reading: Observed<SecondReading>,
+) -> FormatEvidence {
+    let claim = match mode {
+        Mode::Enforce => Observed::Seen(Claim::Ours),
+        Mode::Observe => Observed::not_run("observe mode claims nothing"),
+    };
+    let history = match &found.records {
+        Observed::Unknown(why) => Observed::Seen(FormatHistory::Broken { detail: why.detail().to_owned() }),
+        Observed::Seen(records) => Observed::Seen(history_of(records, found)),
+    };
+    FormatEvidence {
+        device: Observed::Seen(found.facts.clone()),
+        claim,
+        identity: found.identity.clone(),
+        libblkid: reading.libblkid.clone(),
+        content: reading.content.clone(),
+        origin: found.origin.clone(),
+        history,
+        second_reading,
+    }
+}
+
+fn history_of(records: &Records, found: &Found) -> FormatHistory {
+    // `--replacement` and `--new-cluster` say that starting from nothing is meant; that lifts memory and nothing else.
+    let meant = match records.adoption {
+        Some(Adoption::Replacement | Adoption::NewCluster) => true,
+        Some(Adoption::Identity | Adoption::Restored) | None => false,
+    };
+    if let Some(intent) = &records.open_intent {
+        return FormatHistory::UnfinishedIntent {
+            fs_uuid: intent.fs_uuid,
+            same_attachment: same_attachment(found, intent),
+        };
+    }
+    if meant {
+        return FormatHistory::None;
+    }
+    if let Some(at) = records.held_data_at {
+        return FormatHistory::Used { says: format!("the record says that it held etcd data ({at})") };
+    }
+    if let Some(pin) = &records.pin {
+        return FormatHistory::Used {
+            says: format!("the record pins cluster {} member {} to it", pin.cluster_id, pin.member_id),
+        };
+    }
+    if let Some(uuid) = records.fs_uuids.last() {
+        return FormatHistory::Used { says: format!("the record names filesystem {uuid} on it") };
+    }
+    FormatHistory::None
+}
