@@ -1,10 +1,16 @@
-//! How fast a blank device is proven blank, beside `dd iflag=direct bs=4M` on the same device, and how soon a volume with
-//! data is refused. Run as root: `cargo bench --bench scan`.
+//! How fast a blank device is proven blank, beside `dd iflag=direct bs=4M` on the same device and beside `dd` and `cmp` on
+//! cached data; how soon a volume with data is refused, beside `blkid -p` and `wipefs -n`; and what it takes of memory. Run as
+//! root: `cargo bench --bench scan`.
 //!
 //! Needs loop devices with direct I/O and `VOLHOLD_BENCH_GIB` (default 4) GiB of free disk below `VOLHOLD_BENCH_DIR` (default
 //! `/var/tmp`). Both programs take turns on the same device, so that a noisy machine is noisy for both.
 #![allow(clippy::disallowed_methods, reason = "a benchmark makes what it measures")]
 
+mod common;
+
+use common::{Loop, VOLHOLD, asked_for, drop_caches, folder, median, run};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -16,13 +22,15 @@ use volhold::probe::{ProbeRequest, blank, examine};
 const TURNS: usize = 5;
 
 fn main() {
-    // `cargo test --all-targets` runs this too, without the flag.
-    if !std::env::args().any(|argument| argument == "--bench") {
+    if !asked_for() {
         return;
     }
     let gib: u64 = std::env::var("VOLHOLD_BENCH_GIB").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
-    let base = std::env::var_os("VOLHOLD_BENCH_DIR").unwrap_or_else(|| "/var/tmp".into());
-    let dir = tempfile::Builder::new().prefix("volhold-bench.").tempdir_in(base).expect("a folder");
+    let dir = folder();
+
+    memory(&dir.path().join("memory"));
+
+    cached(dir.path());
 
     let dense = dir.path().join("dense");
     fill(&dense, gib);
@@ -44,10 +52,99 @@ fn main() {
     let disk = Loop::new(&large);
     refused("ext4 on 1 TiB, through a loop device", Path::new(&disk.0));
     refused("ext4 on 1 TiB, the image itself", &large);
+    beside_others("ext4 on 1 TiB", &disk);
     let zeroes = vec![0; 1 << 20];
     let file = File::options().write(true).open(&large).expect("opens");
     std::os::unix::fs::FileExt::write_all_at(&file, &zeroes, 0).expect("zeroed");
     refused("the same, first MiB zeroed", Path::new(&disk.0));
+
+    let usual = dir.path().join("usual");
+    File::create(&usual).and_then(|file| file.set_len(20 << 30)).expect("a sparse file");
+    run("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=1", &usual.to_string_lossy()]);
+    let disk = Loop::new(&usual);
+    refused("ext4 on 20 GiB, through a loop device", Path::new(&disk.0));
+    beside_others("ext4 on 20 GiB", &disk);
+}
+
+/// The most that one reader of a whole device takes: the worker is a process of its own, so its peak can be asked for.
+fn memory(image: &Path) {
+    fill(image, 1);
+    let disk = Loop::new(image);
+    let status = Command::new(VOLHOLD).args(["inspect", &disk.0]).stdout(Stdio::null()).status().expect("it runs");
+    assert!(status.success(), "zeroes are proven blank");
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).expect("usage");
+    println!("peak memory of the largest process of `volhold inspect` on 1 GiB: {} KiB", usage.max_rss());
+    drop(disk);
+    std::fs::remove_file(image).expect("removed");
+}
+
+/// Data in the page cache and one core: what the scan costs beside what `dd` and `cmp` do with the same bytes.
+fn cached(dir: &Path) {
+    let all = sched_getaffinity(Pid::from_raw(0)).expect("affinity");
+    let mut one = CpuSet::new();
+    one.set(0).expect("core 0");
+    sched_setaffinity(Pid::from_raw(0), &one).expect("one core");
+    let (zero, noise) = (dir.join("cached-zero"), dir.join("cached-noise"));
+    fill(&zero, 1);
+    fill_noise(&noise, 1);
+    let bytes = (1_u64 << 30) as f64;
+    let rate = |started: Instant| bytes / started.elapsed().as_secs_f64() / 1e9;
+    let (mut by_dd, mut by_cmp, mut by_scan, mut by_noise) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (zero_path, noise_path) = (zero.to_string_lossy().into_owned(), noise.to_string_lossy().into_owned());
+    for path in [&zero_path, &noise_path] {
+        run("dd", &[&format!("if={path}"), "of=/dev/null", "bs=4M", "status=none"]);
+    }
+    for _ in 0..TURNS {
+        let started = Instant::now();
+        run("dd", &[&format!("if={zero_path}"), "of=/dev/null", "bs=4M", "status=none"]);
+        by_dd.push(rate(started));
+        let started = Instant::now();
+        run("cmp", &["-n", &(1_u64 << 30).to_string(), &zero_path, "/dev/zero"]);
+        by_cmp.push(rate(started));
+        for (path, expected, rates) in [(&zero, Blank::Proven, &mut by_scan), (&noise, Blank::Unknown, &mut by_noise)] {
+            let file = File::open(path).expect("the image opens");
+            let started = Instant::now();
+            let reading = examine(&file, &ProbeRequest { full_scan: true, direct: false }, &mut |_| {});
+            rates.push(rate(started));
+            assert_eq!(blank(&reading), expected);
+        }
+    }
+    let (dd, cmp, scan, uniform) =
+        (median(&mut by_dd), median(&mut by_cmp), median(&mut by_scan), median(&mut by_noise));
+    println!(
+        "page cache, one core, 1 GiB: dd {dd:.2} GB/s, cmp with /dev/zero {cmp:.2}, scan {scan:.2} ({:.2} of dd, {:.2} of \
+         cmp), scan of uniform content {uniform:.2} ({:.2} of the zero rate)",
+        scan / dd,
+        scan / cmp,
+        uniform / scan
+    );
+    sched_setaffinity(Pid::from_raw(0), &all).expect("all cores");
+    for path in [zero, noise] {
+        std::fs::remove_file(path).expect("removed");
+    }
+}
+
+/// Whole processes in turns: what a person would ask instead.
+fn beside_others(what: &str, disk: &Loop) {
+    let mut times = [Vec::new(), Vec::new(), Vec::new()];
+    for _ in 0..TURNS {
+        let commands: [(&str, &[&str]); 3] =
+            [(VOLHOLD, &["inspect", &disk.0]), ("blkid", &["-p", &disk.0]), ("wipefs", &["-n", &disk.0])];
+        for ((program, args), times) in commands.into_iter().zip(&mut times) {
+            drop_caches();
+            let started = Instant::now();
+            let status = Command::new(program).args(args).stdout(Stdio::null()).status().expect("it runs");
+            times.push(started.elapsed().as_secs_f64() * 1e3);
+            assert!(status.success(), "{program} {args:?}: {status}");
+        }
+    }
+    let [mut volhold, mut blkid, mut wipefs] = times;
+    println!(
+        "{what}, whole processes, cold: volhold inspect {:.1} ms, blkid -p {:.1} ms, wipefs -n {:.1} ms",
+        median(&mut volhold),
+        median(&mut blkid),
+        median(&mut wipefs)
+    );
 }
 
 /// dd and the scan in turns; rates in GB/s.
@@ -86,36 +183,6 @@ fn scan(path: &Path, expected: Blank) -> Duration {
     let elapsed = started.elapsed();
     assert_eq!(blank(&reading), expected, "{reading:?}");
     elapsed
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &Path) -> Self {
-        let node = run("losetup", &["--find", "--show", "--direct-io=on", &file.to_string_lossy()]);
-        Loop(node.trim().to_owned())
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        run("losetup", &["--detach", &self.0]);
-    }
-}
-
-fn run(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).stdin(Stdio::null()).output().expect("the tool runs");
-    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn drop_caches() {
-    std::fs::write("/proc/sys/vm/drop_caches", "1").expect("root may drop caches");
 }
 
 /// Zeroes that are really on the disk.

@@ -28,6 +28,8 @@ mod rounds;
 pub mod standing;
 /// Work that may never come back.
 mod stuck;
+/// How long each step took.
+mod timings;
 
 pub use gate_check::{GateCheck, gate_check};
 

@@ -43,7 +43,7 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::Run => agent::run(context),
         Verb::Gate { verb: GateVerb::Check { name } } => agent::gate_check(context, &name),
         Verb::History { name } => history::run(context, name.as_ref()),
-        Verb::Status => status::run(context),
+        Verb::Status { timings } => status::run(context, timings),
         Verb::Explain(args) => explain::run(context, &args),
         // Answered before: it prints and ends in its own way.
         Verb::Worker { .. } => Ok(Exit::Error),

@@ -21,6 +21,7 @@ use super::machine::{Action, Event, Failure, Guard, GuardPolicy, State, step};
 use super::memory::Memory;
 use super::rounds::{Rounds, Wake};
 use super::stuck::{Stuck, blocking};
+use super::timings::Timings;
 use crate::act::mount::DetachedMount;
 use crate::config::{self, Config, GuardConfig, Paths};
 use crate::device::{Device, UdevLock};
@@ -73,6 +74,7 @@ pub struct Driver {
     shown: Option<(Gate, Vec<Reason>, Vec<Reason>)>,
     decided: Option<(DecisionVerdict, Vec<Reason>, Vec<Reason>)>,
     rounds: Rounds,
+    timings: Timings,
 }
 
 impl Driver {
@@ -96,6 +98,7 @@ impl Driver {
             shown: None,
             decided: None,
             rounds,
+            timings: Timings::default(),
             config,
         }
     }
@@ -213,11 +216,15 @@ impl Driver {
                 tracing::info!(event = "guard.stopping", guard = %self.config.name, "stops before {action:?}");
                 return;
             }
-            if let Some(event) = self.perform(action).await {
+            let begun = self.timings.begin(&action);
+            let event = self.perform(action).await;
+            self.timings.end(begun);
+            if let Some(event) = event {
                 queue.extend(self.feed(event));
             }
             self.report_progress(&queue);
         }
+        self.timings.close();
     }
 
     /// A verdict is told when what makes it true is done: the ready file of an open gate, the claim and the kept decision of

@@ -46,7 +46,11 @@ pub enum Output {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Show every guard: is its gate open, and if not, why
-    Status,
+    Status {
+        /// Show how long each step of the last way from the device to the verdict took
+        #[arg(long)]
+        timings: bool,
+    },
     /// Explain the last decision about a guard: what was found, what was not done, what to choose
     Explain(ExplainArgs),
     /// Look at a device or image as bytes, or at every etcd data dir below a directory. Changes nothing

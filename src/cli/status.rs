@@ -71,11 +71,11 @@ pub fn agent_of(status: Option<&Status>) -> AgentFacts {
     }
 }
 
-pub fn run(context: &Context) -> Result<Exit, Failure> {
+pub fn run(context: &Context, timings: bool) -> Result<Exit, Failure> {
     let config = context.config()?;
     let status = read(&config)?;
     let document = document(&config, status);
-    context.print(&document, |screen| draw(screen, &document, Time::now()))?;
+    context.print(&document, |screen| draw(screen, &document, timings, Time::now()))?;
     Ok(exit(&document))
 }
 
@@ -98,7 +98,7 @@ fn exit(document: &StatusDocument) -> Exit {
     }
 }
 
-fn draw(screen: &mut Screen, document: &StatusDocument, now: Time) {
+fn draw(screen: &mut Screen, document: &StatusDocument, timings: bool, now: Time) {
     draw_agent(screen, &document.agent, now);
     if !document.config.is_empty() {
         screen.tone(Tone::Bad, "The configuration cannot be used as it stands:");
@@ -116,6 +116,9 @@ fn draw(screen: &mut Screen, document: &StatusDocument, now: Time) {
     screen.cells(Some(Tone::Head), &[(2, ""), (width, "GUARD"), (13, "GATE"), (14, "STATE"), (0, "SINCE")]);
     for guard in &document.guards {
         draw_guard(screen, guard, width, now);
+        if timings {
+            draw_timings(screen, guard);
+        }
     }
     for name in &document.unreported {
         screen.cells(
@@ -206,6 +209,22 @@ fn draw_guard(screen: &mut Screen, guard: &GuardStatus, width: usize, now: Time)
         Mode::Observe => field(screen, "mode", "observe: nothing is claimed, mounted or held"),
         Mode::Enforce => {}
     }
+}
+
+fn draw_timings(screen: &mut Screen, guard: &GuardStatus) {
+    if guard.timings.is_empty() {
+        field(screen, "took", "no step is done yet");
+    }
+    for timing in &guard.timings {
+        screen.verbatim(4, &format!("{:>12}  {}", millis(timing.us), timing.step));
+    }
+    let sum = guard.timings.iter().fold(0_u64, |sum, timing| sum.saturating_add(timing.us));
+    screen.verbatim(4, &format!("{:>12}  in all", millis(sum)));
+}
+
+/// Microseconds as milliseconds with one decimal.
+fn millis(us: u64) -> String {
+    format!("{}.{} ms", us / 1000, us % 1000 / 100)
 }
 
 fn field(screen: &mut Screen, name: &str, text: &str) {

@@ -40,6 +40,18 @@ pub struct GuardStatus {
     #[serde(default)]
     pub warnings: Vec<Reason>,
     pub since: Time,
+    /// What the last way from finding the device to a verdict took, step by step, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timings: Vec<Timing>,
+}
+
+/// How long one step took, by the monotonic clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timing {
+    /// The step, such as `fsck`.
+    pub step: String,
+    /// Microseconds.
+    pub us: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,8 +11,8 @@ use volhold::cli::exit::Exit;
 use volhold::model::{
     BlkidAnswer, BootId, Content, ContentClass, DataDirReport, Decision, DecisionEvidence, DecisionVerdict, DevNum,
     DeviceFacts, DeviceReading, DirRole, EtcdGeneration, Fact, Finding, FindingKind, Fingerprint, Gate, GuardStatus,
-    Mode, Observed, Reason, ReasonCode, SelectedBy, Selection, StartEvidence, StateName, Status, Time, Validated,
-    VolumeAge, VolumeId, VolumeReading,
+    Mode, Observed, Reason, ReasonCode, SelectedBy, Selection, StartEvidence, StateName, Status, Time, Timing,
+    Validated, VolumeAge, VolumeId, VolumeReading,
 };
 use volhold::record::{NodeLedger, machine_id, store_decision};
 
@@ -64,6 +64,7 @@ fn guard(name: &str, gate: Gate) -> GuardStatus {
         },
         warnings: vec![],
         since: Time::from_unix(1_796_000_000).unwrap(),
+        timings: vec![],
     }
 }
 
@@ -277,6 +278,21 @@ fn the_exit_code_of_status_is_that_of_the_worst_gate() {
     let observed = GuardStatus { mode: Mode::Observe, would_hold: true, ..guard("main", Gate::Open) };
     assert_eq!(code(vec![observed]), Some(0));
     assert!(node.volhold(&["status"]).stdout.contains("would hold"));
+}
+
+#[test]
+fn status_tells_what_each_step_took_only_when_asked() {
+    let node = node();
+    let timing = |step: &str, us| Timing { step: step.into(), us };
+    let timings = vec![timing("find the device", 1_250), timing("fsck", 41_000)];
+    write_status(&node, vec![GuardStatus { timings, ..guard("main", Gate::Open) }]);
+    let shown = node.volhold(&["status", "--timings"]).stdout;
+    for line in ["        1.2 ms  find the device", "       41.0 ms  fsck", "       42.2 ms  in all"] {
+        assert!(shown.contains(line), "{line:?} is missing:\n{shown}");
+    }
+    assert!(!node.volhold(&["status"]).stdout.contains("fsck"));
+    let document = node.volhold(&["status", "-o", "json"]).json();
+    assert_eq!(document["guards"][0]["timings"][1], json!({"step": "fsck", "us": 41_000}));
 }
 
 #[test]

@@ -87,6 +87,7 @@ impl Driver {
             reasons: self.guard.reasons().to_vec(),
             warnings: self.warnings(),
             since: self.since,
+            timings: self.timings.told(),
         }
     }
 

@@ -51,6 +51,7 @@ fn say(run: &Path, gate: Gate, reasons: &[ReasonCode]) {
         reasons: reasons.iter().map(|code| Reason::new(*code, "it is so")).collect(),
         warnings: vec![],
         since: Time::from_unix(0).unwrap(),
+        timings: vec![],
     };
     let status = Status {
         api_version: "volhold/v1".into(),
