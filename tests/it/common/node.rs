@@ -471,8 +471,11 @@ impl Drop for Node {
 /// Asks again after every change below `dir`, until yes or until patience ends.
 pub fn await_change(dir: &Path, patience: Duration, mut yes: impl FnMut() -> bool) -> &'static str {
     let (send, changes) = std::sync::mpsc::channel();
-    let mut watcher = notify::recommended_watcher(move |_| {
-        send.send(()).ok();
+    // What `yes` reads below the folder is an event too, and would make it ask for ever without a pause.
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        if !event.is_ok_and(|event| event.kind.is_access()) {
+            send.send(()).ok();
+        }
     })
     .expect("inotify");
     watcher.watch(dir, RecursiveMode::Recursive).expect("the folder can be watched");
