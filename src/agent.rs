@@ -33,8 +33,10 @@ mod timings;
 
 pub use gate_check::{GateCheck, gate_check};
 
-use crate::config::{GuardConfig, Sources};
+use crate::config::{Config, GuardConfig, Http, Sources};
 use crate::device::uevents::Uevents;
+use crate::gate::http::{Limits, Options, Server};
+use crate::gate::readers::Readers;
 use crate::gate::{files, notify};
 use crate::model::{BootId, FsUuid, GuardName, Records, StartKind, StartPolicy};
 use crate::record;
@@ -83,11 +85,14 @@ async fn serve(sources: Sources, standing: &Standing) -> Result<(), AgentError> 
     let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::Signals)?;
     let (hints, _) = broadcast::channel(64);
-    let board = Arc::new(Board::new(paths.run.clone()));
+    let (readers, unknown_group) = readers(&standing.config.http);
+    let board = Arc::new(Board::new(paths.run.clone(), readers));
+    board.warn("the group of [http]", unknown_group);
     let mut fleet = Fleet::start(sources, standing, here, board.clone(), hints.clone());
     // Every guard has shown its first state by the first time all of them wait.
     tokio::task::yield_now().await;
     board.show();
+    let server = tell_over_http(&standing.config, readers, &board);
     notify::ready();
     let listening = tokio::spawn(listen(hints, paths.run.clone()));
     loop {
@@ -100,7 +105,34 @@ async fn serve(sources: Sources, standing: &Standing) -> Result<(), AgentError> 
     notify::stopping();
     listening.abort();
     fleet.end().await;
+    drop(server);
     Ok(())
+}
+
+/// Who may read the status, and why that is not as configured.
+fn readers(http: &Http) -> (Readers, Option<String>) {
+    match Readers::of(http.group.as_deref()) {
+        Ok(readers) => (readers, None),
+        Err(unknown) => {
+            tracing::warn!(event = "http.group", "{unknown}");
+            (Readers::Owner, Some(unknown))
+        }
+    }
+}
+
+/// Whatever fails here is told and holds nothing: no gate depends on it.
+fn tell_over_http(config: &Config, readers: Readers, board: &Arc<Board>) -> Option<Server> {
+    let options =
+        Options { run: config.paths.run.clone(), listen: config.http.listen, readers, limits: Limits::default() };
+    let told = board.clone();
+    match Server::start(options, board.listener(), Box::new(move |problem| told.warn("http", problem))) {
+        Ok(server) => Some(server),
+        Err(error) => {
+            tracing::warn!(event = "http.closed", %error, "the HTTP server cannot start");
+            board.warn("http", Some(format!("the HTTP server cannot start: {error}")));
+            None
+        }
+    }
 }
 
 /// Turns what the kernel and people say into hints for the guards. Where a source is not to be had, timers remain.

@@ -36,6 +36,7 @@ use crate::model::{DeviceSpec, FormatPolicy, Fstype, GuardName, Mode};
 use merge::Merged;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use written::Written;
 
@@ -46,6 +47,8 @@ pub struct Config {
     pub guards: Vec<GuardConfig>,
     /// `[paths]`
     pub paths: Paths,
+    /// `[http]`
+    pub http: Http,
 }
 
 /// `[paths]`: where volhold keeps what it writes. Absolute, neither in the other, neither in a guarded volume.
@@ -55,6 +58,17 @@ pub struct Paths {
     pub state: PathBuf,
     /// `run`, default `/run/volhold`. Dies with the boot: ready files, status, requests.
     pub run: PathBuf,
+}
+
+/// `[http]`: who may ask the agent over HTTP. The socket `<run>/volhold.sock` is always there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Http {
+    /// `listen = "127.0.0.1:9441"`: a TCP address besides the socket. On loopback only: whoever reaches it reads everything,
+    /// and nobody can be asked who he is. Not given: no TCP.
+    pub listen: Option<SocketAddr>,
+    /// `group`, by name or number: only root, the agent's own user and this group read the status. Not given: every user of
+    /// this machine, as far as the run dir can be entered. Not together with `listen`, which would be a way around it.
+    pub group: Option<String>,
 }
 
 /// `[[guard]]`: one configured volume with its data dir and gate.
@@ -193,7 +207,7 @@ impl Sources {
         let mut layers: Vec<Written> = texts.map(|(path, text)| written::read(path, &text, &mut ignored)).collect();
         layers.push(outside::environment(&self.environment, &[], &mut ignored));
         layers.push(outside::flags(&self.set, &mut ignored));
-        let named = layers.iter().rev().filter_map(|layer| layer.paths.get("state"));
+        let named = layers.iter().rev().filter_map(|layer| layer.tables.get("paths")?.get("state"));
         let mut candidates: Vec<PathBuf> = named
             .map(|state| Path::new(state.text()).components().collect::<PathBuf>())
             .filter(|state| state.is_absolute())
@@ -244,8 +258,12 @@ fn merged(texts: &[(PathBuf, String)], sources: &Sources) -> Result<Loaded, Vec<
 }
 
 fn origins(merged: &Merged) -> BTreeMap<String, Place> {
-    let mut origins: BTreeMap<String, Place> =
-        merged.paths.iter().map(|(name, value)| (format!("paths.{name}"), value.place.clone())).collect();
+    let mut origins = BTreeMap::new();
+    for (table, values) in &merged.tables {
+        for (name, value) in values {
+            origins.insert(format!("{table}.{name}"), value.place.clone());
+        }
+    }
     for guard in &merged.guards {
         let Some(called) = guard.name() else { continue };
         for (name, value) in &guard.values {

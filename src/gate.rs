@@ -1,4 +1,4 @@
-//! How the world learns the verdict: files below the run dir, systemd's notify socket, and `volhold wait`.
+//! How the world learns the verdict: files below the run dir, systemd's notify socket, HTTP, and `volhold wait`.
 //!
 //! A gate is a file: it is open while `<run>/open/NAME` is there. Everything else here tells *about* gates. Nothing in this
 //! room decides; and nothing closes an open gate because volhold stops, crashes, is upgraded or has changed its mind: an
@@ -13,10 +13,16 @@
 )]
 #![expect(clippy::disallowed_methods, reason = "writes below the run folder, and nowhere else")]
 
+/// The state of all guards, from the agent to whoever tells about it.
+pub mod feed;
 /// Ready files, published facts, the status file, requests.
 pub mod files;
+/// HTTP on a Unix socket, and on loopback where configured.
+pub mod http;
 /// systemd's notify protocol and its descriptor store.
 pub mod notify;
+/// Who may read the status.
+pub mod readers;
 /// Waiting for a gate to open.
 mod waiting;
 

@@ -7,6 +7,7 @@ pub mod datadir;
 pub mod decision;
 pub mod device;
 pub mod evidence;
+pub mod harmless;
 pub mod ids;
 pub mod observed;
 pub mod reason;

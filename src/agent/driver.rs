@@ -23,7 +23,7 @@ use super::rounds::{Rounds, Wake};
 use super::stuck::{Stuck, blocking};
 use super::timings::Timings;
 use crate::act::mount::DetachedMount;
-use crate::config::{self, Config, GuardConfig, Paths};
+use crate::config::{self, Config, GuardConfig, Http, Paths};
 use crate::device::{Device, UdevLock};
 use crate::etcd::VolumeHints;
 use crate::gate::files;
@@ -200,7 +200,7 @@ impl Driver {
 
     /// Keeps what the gate is open with, for the agent's next start in this boot and for `gate check`.
     fn keep_running(&self) {
-        let whole = Config { guards: Vec::new(), paths: self.paths.clone() };
+        let whole = Config { guards: Vec::new(), paths: self.paths.clone(), http: Http::default() };
         let text = config::running_text(&self.config, &whole);
         if let Err(error) = files::write_running(&self.run, &self.config.name, &text) {
             tracing::error!(event = "config.unkept", guard = %self.config.name, error = %super::chain(&error), "what the gate is open with was not kept");

@@ -6,7 +6,7 @@ use super::driver::{Driver, Order};
 use super::rounds::{Hint, Rounds};
 use super::standing::{From, Standing, standing};
 use super::stuck::blocking;
-use crate::config::{Config, Paths, Sources, kept_text};
+use crate::config::{Config, Http, Paths, Sources, kept_text};
 use crate::gate::notify;
 use crate::model::{GuardName, Reason};
 use crate::record;
@@ -23,6 +23,8 @@ pub struct Fleet {
     sources: Sources,
     /// Of the start: neither state nor run dir can move under a running agent.
     paths: Paths,
+    /// Likewise: what is listened on.
+    http: Http,
     here: Here,
     board: Arc<Board>,
     hints: broadcast::Sender<Hint>,
@@ -41,9 +43,9 @@ impl Fleet {
         hints: broadcast::Sender<Hint>,
     ) -> Self {
         let (stop, _) = watch::channel(false);
-        let paths = standing.config.paths.clone();
+        let (paths, http) = (standing.config.paths.clone(), standing.config.http.clone());
         let mut fleet =
-            Fleet { sources, paths, here, board, hints, stop, orders: BTreeMap::new(), tasks: JoinSet::new() };
+            Fleet { sources, paths, http, here, board, hints, stop, orders: BTreeMap::new(), tasks: JoinSet::new() };
         fleet.take(standing);
         fleet
     }
@@ -87,7 +89,8 @@ impl Fleet {
             }
         }
         self.orders.retain(|_, order| !order.is_closed());
-        let config = Config { paths: self.paths.clone(), guards: standing.config.guards.clone() };
+        let config = Config { paths: self.paths.clone(), ..standing.config.clone() };
+        self.board.configured(config.guards.iter().map(|guard| guard.name.clone()).collect());
         for guard in &config.guards {
             let held_back = standing.held_back.get(&guard.name).cloned().unwrap_or_default();
             match self.orders.get(&guard.name) {
@@ -121,6 +124,9 @@ impl Fleet {
 
     fn moved(&self, config: &Config) -> Vec<String> {
         let mut lines = Vec::new();
+        if self.http != config.http {
+            lines.push("[http] is another now; the old one stays until the agent is started again".to_owned());
+        }
         for (name, old, new) in
             [("state", &self.paths.state, &config.paths.state), ("run", &self.paths.run, &config.paths.run)]
         {

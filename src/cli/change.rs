@@ -10,12 +10,13 @@ pub mod release;
 use super::exit::Exit;
 use super::explain;
 use super::output::{Context, Failure, diagnose, io_failure, put};
-use super::status::{AgentFacts, agent_of};
+use super::status::agent_of;
 use super::text::{Screen, Tone, clean};
 use crate::config::{Config, GuardConfig};
 use crate::gate::files::post_request;
 use crate::model::{
-    Adoption, ClusterId, Decision, DeviceSpec, Entry, EntryId, Fact, FsUuid, GuardName, GuardStatus, Time, VolumeId,
+    Adoption, AgentFacts, ClusterId, Decision, DeviceSpec, Entry, EntryId, Fact, FsUuid, GuardName, GuardStatus, Time,
+    VolumeId,
 };
 use crate::record::{NodeLedger, NodeLedgerError, boot_id, machine_id};
 use serde::Serialize;

@@ -12,11 +12,12 @@ use super::args::ExplainArgs;
 use super::exit::Exit;
 use super::manual::{Names, Page, Severity, page};
 use super::output::{Context, Failure};
-use super::status::{AgentFacts, agent_of, reason_line};
+use super::status::{agent_of, reason_line};
 use super::text::{Screen, Tone, bytes, since};
 use crate::config::{Config, GuardConfig};
 use crate::model::{
-    Decision, DecisionEvidence, DecisionVerdict, Gate, GuardName, GuardStatus, Mode, Reason, ReasonCode, Time,
+    AgentFacts, Decision, DecisionEvidence, DecisionVerdict, Gate, GuardName, GuardStatus, Mode, Reason, ReasonCode,
+    Time,
 };
 use crate::record::{DecisionError, load_decision};
 use serde::Serialize;

@@ -1,7 +1,8 @@
 //! `volhold status`: every guard on one screen, from the file that the agent keeps.
 //!
 //! It reads `status.json` and the process table, nothing else, so it answers while the agent is busy or gone. What an
-//! agent that is gone wrote last is shown as just that.
+//! agent that is gone wrote last is shown as just that. The agent's socket is not asked: it says the same, and would be a
+//! second way with failures of its own to the one screen that must never be missing.
 
 use super::exit::Exit;
 use super::output::{Context, Failure};
@@ -10,33 +11,9 @@ use crate::config::Config;
 use crate::gate::GateError;
 use crate::gate::files::read_status;
 use crate::model::{
-    DataDirReport, EtcdGeneration, Gate, GuardName, GuardStatus, Mode, Progress, Reason, StateName, Status, Time,
+    AgentFacts, DataDirReport, EtcdGeneration, Gate, GuardName, GuardStatus, Mode, Progress, Reason, StateName, Status,
+    StatusDocument, Time,
 };
-use serde::Serialize;
-
-/// The document of `status -o json`: the agent's, and how much it is worth right now.
-#[derive(Debug, Serialize)]
-pub struct StatusDocument {
-    #[serde(rename = "apiVersion")]
-    api_version: &'static str,
-    kind: &'static str,
-    agent: AgentFacts,
-    pub guards: Vec<GuardStatus>,
-    /// What is wrong with the configuration, one line each: the agent runs on the last valid one.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    config: Vec<String>,
-    /// Configured guards about which the agent has written nothing: not open.
-    pub unreported: Vec<GuardName>,
-}
-
-/// The agent behind a status file.
-#[derive(Debug, Clone, Serialize)]
-pub struct AgentFacts {
-    pub running: bool,
-    pub pid: Option<u32>,
-    pub version: Option<String>,
-    pub written_at: Option<Time>,
-}
 
 /// Reads the status file. `None`: there is none, so no agent has run since this machine started.
 pub fn read(config: &Config) -> Result<Option<Status>, Failure> {
@@ -63,28 +40,17 @@ pub fn agent_of(status: Option<&Status>) -> AgentFacts {
     let running = status.is_some_and(|s| {
         std::fs::read_to_string(format!("/proc/{}/comm", s.pid)).is_ok_and(|comm| comm.trim_end() == "volhold")
     });
-    AgentFacts {
-        running,
-        pid: status.map(|s| s.pid),
-        version: status.map(|s| s.version.clone()),
-        written_at: status.map(|s| s.written_at),
-    }
+    AgentFacts::new(status, running)
 }
 
 pub fn run(context: &Context, timings: bool) -> Result<Exit, Failure> {
     let config = context.config()?;
     let status = read(&config)?;
-    let document = document(&config, status);
+    let agent = agent_of(status.as_ref());
+    let configured: Vec<GuardName> = config.guards.iter().map(|guard| guard.name.clone()).collect();
+    let document = StatusDocument::new(agent, status, &configured);
     context.print(&document, |screen| draw(screen, &document, timings, Time::now()))?;
     Ok(exit(&document))
-}
-
-fn document(config: &Config, status: Option<Status>) -> StatusDocument {
-    let agent = agent_of(status.as_ref());
-    let (guards, problems) = status.map(|s| (s.guards, s.config)).unwrap_or_default();
-    let unreported =
-        config.guards.iter().map(|g| g.name.clone()).filter(|name| guards.iter().all(|g| &g.name != name)).collect();
-    StatusDocument { api_version: "volhold/v1", kind: "Status", agent, guards, config: problems, unreported }
 }
 
 /// Held outweighs waiting, and a guard that nobody reports is not open.
@@ -105,6 +71,9 @@ fn draw(screen: &mut Screen, document: &StatusDocument, timings: bool, now: Time
         for problem in &document.config {
             screen.hanging("  config", 11, problem);
         }
+    }
+    for warning in &document.warnings {
+        screen.hanging("  warning", 11, warning);
     }
     screen.blank();
     if document.guards.is_empty() && document.unreported.is_empty() {

@@ -3,8 +3,9 @@
 use super::merge::{Merged, MergedGuard};
 use super::place::{Place, Problem, nearest};
 use super::written::Value;
-use super::{Config, GuardConfig, Owner, Paths};
+use super::{Config, GuardConfig, Http, Owner, Paths};
 use crate::model::{DeviceSpec, FormatPolicy, Fstype, GuardName, Mode};
+use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 
 pub(super) const STATE: &str = "/var/lib/volhold";
@@ -27,7 +28,7 @@ const LONGEST_LABEL: usize = 16;
 pub(super) fn check(merged: &Merged, problems: &mut Vec<Problem>) -> Option<Config> {
     let told = problems.len();
     let mut check = Check { problems };
-    let (state, run) = (merged.paths.get("state"), merged.paths.get("run"));
+    let (state, run) = (merged.value("paths", "state"), merged.value("paths", "run"));
     let paths = Paths {
         state: check.path(state).unwrap_or_else(|| STATE.into()),
         run: check.path(run).unwrap_or_else(|| RUN.into()),
@@ -36,13 +37,14 @@ pub(super) fn check(merged: &Merged, problems: &mut Vec<Problem>) -> Option<Conf
         let place = run.or(state).map_or(Place::Default, |path| path.place.clone());
         check.wrong(place, "paths", "state and run must not lie in one another: run dies with the boot");
     }
+    let http = check.http(merged);
     let names = merged.names();
     let guards: Vec<Checked> = merged.guards.iter().filter_map(|guard| check.guard(guard, &paths, &names)).collect();
     check.shared(&guards);
     if problems.len() > told {
         return None;
     }
-    Some(Config { guards: guards.into_iter().map(|checked| checked.config).collect(), paths })
+    Some(Config { guards: guards.into_iter().map(|checked| checked.config).collect(), paths, http })
 }
 
 /// A guard with what may collide with another's, as written.
@@ -64,6 +66,37 @@ impl Check<'_> {
 
     fn wrong_value(&mut self, value: &Value, message: impl Into<String>) {
         self.wrong(value.place.clone(), &value.key, message);
+    }
+
+    fn http(&mut self, merged: &Merged) -> Http {
+        let (listen, group) = (merged.value("http", "listen"), merged.value("http", "group"));
+        if let (Some(listen), Some(_group)) = (listen, group) {
+            let why = "cannot be used together with `group`: over TCP every user of this machine reads the status";
+            self.wrong_value(listen, why);
+        }
+        Http { listen: listen.and_then(|listen| self.listen(listen)), group: group.and_then(|group| self.group(group)) }
+    }
+
+    /// Numbers only: a name means what some resolver says when the agent starts.
+    fn listen(&mut self, value: &Value) -> Option<SocketAddr> {
+        let wrong = match value.text().parse::<SocketAddr>() {
+            Ok(address) if !address.ip().is_loopback() => {
+                "must be on loopback (127.0.0.1 or [::1]): anybody who reaches it reads the status"
+            }
+            Ok(address) if address.port() == 0 => "needs a port that others can know",
+            Ok(address) => return Some(address),
+            Err(_) => "must be an address and a port in numbers, such as `127.0.0.1:9441`",
+        };
+        self.wrong_value(value, wrong);
+        None
+    }
+
+    fn group(&mut self, value: &Value) -> Option<String> {
+        if !is_account(value.text()) {
+            self.wrong_value(value, "must be the name or number of a group");
+            return None;
+        }
+        Some(value.text().to_owned())
     }
 
     /// `None` only after a mistake was told.
@@ -229,11 +262,8 @@ impl Check<'_> {
     }
 
     fn owner(&mut self, value: &Value) -> Option<Owner> {
-        let fits = |name: &str| {
-            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$'))
-        };
         match value.text().split_once(':') {
-            Some((user, group)) if fits(user) && fits(group) => {
+            Some((user, group)) if is_account(user) && is_account(group) => {
                 Some(Owner { user: user.to_owned(), group: group.to_owned() })
             }
             Some(_) | None => {
@@ -302,6 +332,11 @@ impl Check<'_> {
             }
         }
     }
+}
+
+/// May be the name or number of a user or group.
+fn is_account(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$'))
 }
 
 /// Where a device's name leads, by the links that udev makes for what is written on it.

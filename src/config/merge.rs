@@ -1,12 +1,12 @@
 //! Layers laid over one another: a later one sets single keys of what an earlier one says, or adds guards.
 
 use super::place::{Place, Problem};
-use super::written::{Value, Values, Written, WrittenGuard};
+use super::written::{Tables, Value, Values, Written, WrittenGuard};
 
 /// All layers as one.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
-    pub paths: Values,
+    pub tables: Tables,
     /// In the order in which they are first named.
     pub guards: Vec<MergedGuard>,
 }
@@ -29,6 +29,11 @@ impl MergedGuard {
 }
 
 impl Merged {
+    /// The value of a key in a table that is there once.
+    pub(super) fn value(&self, table: &str, key: &str) -> Option<&Value> {
+        self.tables.get(table)?.get(key)
+    }
+
     /// Names of the guards so far.
     pub(super) fn names(&self) -> Vec<String> {
         self.guards.iter().filter_map(|guard| Some(guard.name()?.text().to_owned())).collect()
@@ -36,7 +41,9 @@ impl Merged {
 
     /// Lays one more layer, number `layer`, on top.
     pub(super) fn lay(&mut self, written: Written, layer: usize, problems: &mut Vec<Problem>) {
-        self.paths.extend(written.paths);
+        for (name, values) in written.tables {
+            self.tables.entry(name).or_default().extend(values);
+        }
         for guard in written.guards {
             self.lay_guard(guard, layer, problems);
         }

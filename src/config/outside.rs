@@ -8,7 +8,7 @@
 //! A guard's name is written in capitals, with `_` for `-`. A misspelled variable is a mistake, as a misspelled key is.
 
 use super::place::{Place, Problem, nearest};
-use super::written::{GUARD_KEYS, PATH_KEYS, Values, Written, WrittenGuard, unknown, value_of};
+use super::written::{GUARD_KEYS, TABLES, Values, Written, WrittenGuard, unknown, value_of};
 use std::ffi::OsString;
 
 const PREFIX: &str = "VOLHOLD_";
@@ -53,14 +53,14 @@ pub(super) fn flags(flags: &[String], problems: &mut Vec<Problem>) -> Written {
 /// A key without a file around it.
 #[derive(Debug, PartialEq, Eq)]
 enum Key {
-    Path(&'static str),
+    Table { table: &'static str, name: &'static str },
     Guard { guard: String, name: &'static str },
 }
 
 impl Key {
     fn path(&self) -> String {
         match self {
-            Key::Path(name) => format!("paths.{name}"),
+            Key::Table { table, name } => format!("{table}.{name}"),
             Key::Guard { guard, name } => format!("guard.{guard}.{name}"),
         }
     }
@@ -69,8 +69,8 @@ impl Key {
 fn set(layer: &mut Written, key: Key, text: &str, place: Place) {
     let path = key.path();
     match key {
-        Key::Path(name) => {
-            layer.paths.insert(name, value_of(name, path, text, place));
+        Key::Table { table, name } => {
+            layer.tables.entry(table).or_default().insert(name, value_of(name, path, text, place));
         }
         Key::Guard { guard, name } => {
             let at = layer.guards.iter().position(|known| known.key == format!("guard.{guard}")).unwrap_or_else(|| {
@@ -92,17 +92,25 @@ fn set(layer: &mut Written, key: Key, text: &str, place: Place) {
 /// `PATHS_STATE`, `GUARD_MAIN_MODE`; `None` for a variable that is not about the configuration.
 fn key_of(rest: &str, guards: &[String]) -> Result<Option<Key>, String> {
     let (first, after) = rest.split_once('_').unwrap_or((rest, ""));
+    if let Some((table, keys)) = TABLES.iter().find(|(table, _)| table.to_ascii_uppercase() == first) {
+        return match keys.iter().find(|name| name.to_ascii_uppercase() == after) {
+            Some(name) => Ok(Some(Key::Table { table, name })),
+            None => Err(unknown_variable(&format!("{first}_"), after, keys)),
+        };
+    }
     match first {
-        "PATHS" => match PATH_KEYS.iter().find(|name| name.to_ascii_uppercase() == after) {
-            Some(name) => Ok(Some(Key::Path(name))),
-            None => Err(unknown_variable("PATHS_", after, PATH_KEYS)),
-        },
         "GUARD" => guard_key(after, guards).map(Some),
         // VOLHOLD_CONFIG, VOLHOLD_LOG and what others may call so are no keys; a slip of the finger is not one of those.
-        other => match nearest(other, &["PATHS", "GUARD"]) {
-            Some(near) => Err(format!("unknown variable; did you mean `{PREFIX}{near}_{after}`?")),
-            None => Ok(None),
-        },
+        other => {
+            let tables = TABLES.iter().map(|(table, _)| *table).chain(["guard"]).collect::<Vec<_>>();
+            match nearest(other, &tables) {
+                Some(near) => {
+                    let near = near.to_ascii_uppercase();
+                    Err(format!("unknown variable; did you mean `{PREFIX}{near}_{after}`?"))
+                }
+                None => Ok(None),
+            }
+        }
     }
 }
 
@@ -151,18 +159,23 @@ fn unknown_variable(prefix: &str, key: &str, known: &[&str]) -> String {
     }
 }
 
+const WANTED: &str = "unknown key; wanted `paths.KEY`, `http.KEY` or `guard.NAME.KEY`";
+
 /// `paths.state`, `guard.main.mode`.
 fn dotted(key: &str) -> Result<Key, String> {
     let parts: Vec<&str> = key.split('.').collect();
     match parts.as_slice() {
-        ["paths", name] => match PATH_KEYS.iter().find(|known| *known == name) {
-            Some(name) => Ok(Key::Path(name)),
-            None => Err(unknown(name, PATH_KEYS)),
-        },
         ["guard", guard, name] => match GUARD_KEYS.iter().find(|known| *known == name && **known != "name") {
             Some(name) => Ok(Key::Guard { guard: (*guard).to_owned(), name }),
             None => Err(unknown(name, GUARD_KEYS)),
         },
-        _ => Err("unknown key; wanted `paths.KEY` or `guard.NAME.KEY`".to_owned()),
+        [table, name] => match TABLES.iter().find(|(known, _)| known == table) {
+            Some((table, keys)) => match keys.iter().find(|known| *known == name) {
+                Some(name) => Ok(Key::Table { table, name }),
+                None => Err(unknown(name, keys)),
+            },
+            None => Err(WANTED.to_owned()),
+        },
+        _ => Err(WANTED.to_owned()),
     }
 }

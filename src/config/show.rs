@@ -1,6 +1,6 @@
 //! A validated configuration as text that reads back as the same: for `config show`, and for what is kept.
 
-use super::{Config, GuardConfig, Place};
+use super::{Config, GuardConfig, Http, Place};
 use crate::model::{DeviceSpec, FormatPolicy, Mode};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -15,6 +15,11 @@ enum Says {
 pub fn toml(config: &Config, origins: Option<&BTreeMap<String, Place>>) -> String {
     let mut text = "[paths]\n".to_owned();
     lines(&mut text, "paths", paths(config), origins);
+    let http = http(config);
+    if !http.is_empty() {
+        text.push_str("\n[http]\n");
+        lines(&mut text, "http", http, origins);
+    }
     for guard in &config.guards {
         text.push_str("\n[[guard]]\n");
         lines(&mut text, &format!("guard.{}", guard.name), pairs(guard), origins);
@@ -35,12 +40,18 @@ pub fn json(config: &Config) -> Value {
         Value::Object(values.collect::<Map<String, Value>>())
     };
     let guards: Vec<Value> = config.guards.iter().map(|guard| table(pairs(guard))).collect();
-    json!({ "paths": table(paths(config)), "guard": guards })
+    json!({ "paths": table(paths(config)), "http": table(http(config)), "guard": guards })
 }
 
 fn paths(config: &Config) -> Vec<(&'static str, Says)> {
     let text = |path: &std::path::Path| Says::Text(path.display().to_string());
     vec![("state", text(&config.paths.state)), ("run", text(&config.paths.run))]
+}
+
+fn http(config: &Config) -> Vec<(&'static str, Says)> {
+    let Http { listen, group } = &config.http;
+    let all = [("listen", listen.map(|listen| listen.to_string())), ("group", group.clone())];
+    all.into_iter().filter_map(|(name, text)| Some((name, Says::Text(text?)))).collect()
 }
 
 fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {

@@ -29,10 +29,13 @@ impl Value {
 
 pub(super) type Values = BTreeMap<&'static str, Value>;
 
+/// The tables of [`TABLES`], by name.
+pub(super) type Tables = BTreeMap<&'static str, Values>;
+
 /// One layer: a file, the environment, the flags.
 #[derive(Debug, Default)]
 pub(super) struct Written {
-    pub paths: Values,
+    pub tables: Tables,
     pub guards: Vec<WrittenGuard>,
 }
 
@@ -46,7 +49,8 @@ pub(super) struct WrittenGuard {
     pub values: Values,
 }
 
-pub(super) const PATH_KEYS: &[&str] = &["state", "run"];
+/// Tables that are there once, with their keys. `[[guard]]` is there once for each guard.
+pub(super) const TABLES: &[(&str, &[&str])] = &[("paths", &["state", "run"]), ("http", &["listen", "group"])];
 pub(super) const GUARD_KEYS: &[&str] = &[
     "name",
     "mode",
@@ -121,12 +125,20 @@ impl Reader<'_> {
     }
 
     fn tables(&mut self, root: &DeTable<'_>) -> Written {
-        self.only(root, "", &["paths", "guard"]);
+        let mut names: Vec<&str> = TABLES.iter().map(|(table, _)| *table).collect();
+        names.push("guard");
+        self.only(root, "", &names);
         let mut written = Written::default();
-        match root.get("paths").map(|value| (value.span(), value.get_ref())) {
-            Some((_, DeValue::Table(paths))) => written.paths = self.values(paths, "paths", PATH_KEYS),
-            Some((span, other)) => self.wrong(span, "paths", format!("is {}, wanted a table `[paths]`", kind(other))),
-            None => {}
+        for (name, keys) in TABLES.iter().copied() {
+            match root.get(name).map(|value| (value.span(), value.get_ref())) {
+                Some((_, DeValue::Table(table))) => {
+                    written.tables.insert(name, self.values(table, name, keys));
+                }
+                Some((span, other)) => {
+                    self.wrong(span, name, format!("is {}, wanted a table `[{name}]`", kind(other)));
+                }
+                None => {}
+            }
         }
         match root.get("guard").map(|value| (value.span(), value.get_ref())) {
             Some((_, DeValue::Array(guards))) => {

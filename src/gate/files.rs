@@ -6,9 +6,11 @@
 //! <run>/published/NAME.json  what the gate was opened for: device numbers, mount, data dir
 //! <run>/published/NAME.toml  the configuration that the gate was opened with
 //! <run>/status.json          the state of every guard
+//! <run>/volhold.sock         HTTP, while an agent runs (`http`)
 //! <run>/requests/NAME        somebody asked this guard to look again
 //! ```
 
+use super::readers::Readers;
 use crate::model::{BootId, DevNum, FsUuid, GuardName, StartKind, Status, Time, VolumeId};
 use nix::fcntl::OFlag;
 use rustix::fs::FlockOperation;
@@ -258,13 +260,14 @@ pub fn close_gate(run: &Path, guard: &GuardName, why: &Closing) -> Result<bool, 
     remove(&path)
 }
 
-/// Writes the status of all guards for everyone to read.
-pub fn write_status(run: &Path, status: &Status) -> Result<(), GateError> {
+/// Writes the status of all guards for these to read.
+pub fn write_status(run: &Path, status: &Status, readers: Readers) -> Result<(), GateError> {
     prepare(run)?;
     let mut text =
         serde_json::to_vec_pretty(status).map_err(|source| GateError::Encode { what: "the status", source })?;
     text.push(b'\n');
-    replace(&status_path(run), &text, 0o644)
+    let (mode, group) = readers.file_mode();
+    replace_for(&status_path(run), &text, mode, group)
 }
 
 /// The status of all guards as last written; `None` where no agent has run since this machine started.
@@ -319,6 +322,11 @@ fn ensure_dir(dir: &Path, mode: u32) -> io::Result<()> {
 }
 
 fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), GateError> {
+    replace_for(path, bytes, mode, None)
+}
+
+/// `group`: the file's group; `None` leaves the agent's own.
+fn replace_for(path: &Path, bytes: &[u8], mode: u32, group: Option<u32>) -> Result<(), GateError> {
     let failed = |source| GateError::Write { path: path.to_owned(), source };
     let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
     let mut temporary = std::ffi::OsString::from(".");
@@ -330,9 +338,13 @@ fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), GateError> {
             .write(true)
             .create(true)
             .truncate(true)
-            .mode(mode)
+            // Whoever may not read it in the end may not either before it has its group.
+            .mode(mode & 0o600)
             .custom_flags(OFlag::O_NOFOLLOW.bits())
             .open(&temporary)?;
+        if let Some(gid) = group {
+            rustix::fs::fchown(&file, None, Some(rustix::fs::Gid::from_raw(gid)))?;
+        }
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(bytes)?;
         std::fs::rename(&temporary, path)

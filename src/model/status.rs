@@ -17,6 +17,58 @@ pub struct Status {
     /// What is wrong with the configuration as it stands, one line each: the agent runs on the last valid one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub config: Vec<String>,
+    /// What the agent itself cannot do, one line each, without harm to any guard: a socket that cannot be made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// The document of `volhold status -o json` and of `GET /v1/status`: the agent's status, and how much it is worth right now.
+#[derive(Debug, Clone, Serialize)]
+pub struct StatusDocument {
+    #[serde(rename = "apiVersion")]
+    pub api_version: &'static str,
+    pub kind: &'static str,
+    pub agent: AgentFacts,
+    pub guards: Vec<GuardStatus>,
+    /// As in [`Status`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub config: Vec<String>,
+    /// As in [`Status`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Configured guards about which the agent has told nothing: not open.
+    pub unreported: Vec<GuardName>,
+}
+
+impl StatusDocument {
+    /// `status`: `None` where no agent has run since this machine started.
+    pub fn new(agent: AgentFacts, status: Option<Status>, configured: &[GuardName]) -> Self {
+        let (guards, config, warnings) = status.map(|s| (s.guards, s.config, s.warnings)).unwrap_or_default();
+        let unreported =
+            configured.iter().filter(|name| guards.iter().all(|guard| guard.name != **name)).cloned().collect();
+        StatusDocument { api_version: "volhold/v1", kind: "Status", agent, guards, config, warnings, unreported }
+    }
+}
+
+/// The agent behind a status.
+#[derive(Debug, Clone, Serialize)]
+pub struct AgentFacts {
+    pub running: bool,
+    pub pid: Option<u32>,
+    pub version: Option<String>,
+    pub written_at: Option<Time>,
+}
+
+impl AgentFacts {
+    /// Of the agent that wrote this status, if one did.
+    pub fn new(status: Option<&Status>, running: bool) -> Self {
+        AgentFacts {
+            running,
+            pid: status.map(|s| s.pid),
+            version: status.map(|s| s.version.clone()),
+            written_at: status.map(|s| s.written_at),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -82,6 +82,7 @@ fn write_status(node: &Node, guards: Vec<GuardStatus>) {
         pid: u32::MAX,
         guards,
         config: vec![],
+        warnings: vec![],
     };
     std::fs::write(node.path("run/status.json"), serde_json::to_vec(&status).unwrap()).unwrap();
 }

@@ -12,6 +12,7 @@ mod device;
 mod etcd;
 mod gate;
 mod gate_flow;
+mod http;
 mod incidents_a;
 mod incidents_b;
 mod incidents_c;

@@ -217,3 +217,30 @@ fn a_broken_text_still_tells_where_the_state_may_be() {
     sources.set.push("paths.state=/other".to_owned());
     assert_eq!(sources.state_candidates()[0], PathBuf::from("/other"));
 }
+
+#[test]
+fn tables_are_laid_key_by_key_like_guards_and_read_back() {
+    let lay_http = |text: &str, environment, set| lay(&[("config.toml", MAIN), ("10.toml", text)], environment, set);
+    let loaded = lay_http(
+        "[http]\nlisten = \"127.0.0.1:1\"\n",
+        &[("VOLHOLD_HTTP_LISTEN", "127.0.0.1:2")],
+        &["http.listen=[::1]:3"],
+    )
+    .unwrap();
+    assert_eq!(loaded.config.http.listen, Some("[::1]:3".parse().unwrap()));
+    assert_eq!(origin(&loaded, "http.listen"), "--set http.listen");
+    let shown = toml(&loaded.config, None);
+    let again = lay(&[("shown.toml", &shown)], &[], &[]).unwrap();
+    assert_eq!((again.config, shown.contains("[http]")), (loaded.config, true));
+
+    let nothing: &[(&str, &str)] = &[];
+    assert_eq!(
+        told(lay_http("[http]\nlisen = \"127.0.0.1:1\"\n", nothing, &[])),
+        ["10.toml:2:1: http.lisen: unknown key; did you mean `listen`?"]
+    );
+    assert_eq!(told(lay_http("http = 1\n", nothing, &[])), ["10.toml:1:8: http: is a number, wanted a table `[http]`"]);
+    assert_eq!(
+        told(lay_http("", &[("VOLHOLD_HTTP_GROUPS", "x")], &[])),
+        ["environment VOLHOLD_HTTP_GROUPS: unknown variable; did you mean `VOLHOLD_HTTP_GROUP`?"]
+    );
+}

@@ -44,6 +44,7 @@ fn status() -> Status {
         pid: 1,
         guards: vec![],
         config: vec![],
+        warnings: vec![],
     }
 }
 
@@ -67,7 +68,7 @@ fn everybody_may_read_the_verdict_and_only_root_may_ask() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run");
     open_gate(&run, &name(), &published()).unwrap();
-    write_status(&run, &status()).unwrap();
+    write_status(&run, &status(), Readers::Everyone).unwrap();
     post_request(&run, &name()).unwrap();
     for (path, expected) in [
         (run.clone(), 0o755),
@@ -133,7 +134,7 @@ fn a_directory_or_a_link_in_the_ready_files_place_opens_nothing() {
 fn a_status_comes_back_as_it_was_written_and_a_broken_one_is_no_absent_one() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(read_status(dir.path()).unwrap(), None);
-    write_status(dir.path(), &status()).unwrap();
+    write_status(dir.path(), &status(), Readers::Everyone).unwrap();
     assert_eq!(read_status(dir.path()).unwrap(), Some(status()));
     std::fs::write(status_path(dir.path()), "{").unwrap();
     assert!(matches!(read_status(dir.path()), Err(GateError::Parse { .. })));

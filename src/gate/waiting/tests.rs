@@ -10,6 +10,7 @@
 
 use super::*;
 use crate::gate::files::{Published, open_gate, ready_path, write_status};
+use crate::gate::readers::Readers;
 use crate::model::{DevNum, Mode, ReasonCode, StartKind, StateName, Status, Time, VolumeId};
 use std::sync::mpsc;
 
@@ -61,8 +62,9 @@ fn say(run: &Path, gate: Gate, reasons: &[ReasonCode]) {
         pid: 1,
         guards: vec![guard],
         config: vec![],
+        warnings: vec![],
     };
-    write_status(run, &status).unwrap();
+    write_status(run, &status, Readers::Everyone).unwrap();
 }
 
 fn at_once(run: &Path) -> WaitOutcome {

@@ -172,11 +172,18 @@ impl Node {
 
     /// Writes the configuration.
     pub fn configure(&self, guards: &[Guard]) {
+        self.configure_with("", guards);
+    }
+
+    /// The same, with tables of TOML between the paths and the guards.
+    pub fn configure_with(&self, tables: &str, guards: &[Guard]) {
         let mut text = format!(
             "[paths]\nstate = \"{}\"\nrun = \"{}\"\n\n",
             self.path("state").display(),
             self.path("run").display()
         );
+        text.push_str(tables);
+        text.push('\n');
         for guard in guards {
             text.push_str(&guard.toml());
             text.push('\n');
