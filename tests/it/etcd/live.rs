@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::common::etcd::{Etcd, Member};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use volhold::etcd::{durable_mark, lock_holder, quick, running_on};
@@ -22,6 +22,21 @@ impl Load {
             tell.send(n).ok();
         });
         Load { told, acknowledged: 0, writer }
+    }
+
+    /// Bursts of `puts`, each when the sender says so. What is read meanwhile moves, and comes to rest after the burst however
+    /// slow the reader is: etcd commits ten times a second while it is written to, and a look on a busy machine takes longer.
+    fn in_bursts(etcd: &Etcd, prefix: &str, puts: u64) -> (Self, Sender<()>) {
+        let (tell, told) = channel();
+        let (next_burst, wanted) = channel();
+        let writer = etcd.load_counted(prefix, 1_000_000, move |n| {
+            tell.send(n).ok();
+            if n % puts == 0 {
+                // Nobody wants any more: writes on until etcd is gone.
+                wanted.recv().ok();
+            }
+        });
+        (Load { told, acknowledged: 0, writer }, next_burst)
     }
 
     fn await_acknowledged(&mut self, many: u64) {
@@ -50,11 +65,13 @@ fn a_dir_that_is_written_to_is_read_stably_and_its_marks_only_rise() {
     // Snapshots now and then, so that they are made under the reader's eyes.
     member.more = ["--snapshot-count", "200"].map(String::from).to_vec();
     let etcd = member.start();
-    let mut load = Load::on(&etcd, "/load/");
-    load.await_acknowledged(20);
+    const BURST: u64 = 20;
+    let (mut load, next_burst) = Load::in_bursts(&etcd, "/load/", BURST);
     let handle = File::open(&data_dir).expect("the data dir");
     let mut before = None;
-    for round in 0..50 {
+    for round in 1..=30 {
+        load.await_acknowledged(BURST * round);
+        next_burst.send(()).expect("the writer");
         let report = quick(handle.as_fd(), "etcd", &VolumeHints::default());
         assert!(damage(&report).is_empty(), "round {round}: {:?}", report.defects);
         assert_eq!(report.locked_by, Some(etcd.pid()), "round {round}");
@@ -70,12 +87,13 @@ fn a_dir_that_is_written_to_is_read_stably_and_its_marks_only_rise() {
         assert!(before.is_none_or(|before| before <= now), "round {round}: {before:?} then {now:?}");
         before = Some(now);
     }
-    load.await_acknowledged(200);
+    load.await_acknowledged(BURST * 31);
 
     let root = File::open(tmp.join("volume")).expect("the volume");
     let reading = examine_volume(root.as_fd(), &VolumeHints::default());
     let expected = RunningEtcd { pid: etcd.pid(), data_dir: "etcd".into() };
     assert_eq!(running_on(root.as_fd(), &reading), Observed::Seen(Some(expected)));
+    drop(next_burst);
     etcd.stop();
     load.in_all();
     assert_eq!(running_on(root.as_fd(), &reading), Observed::Seen(None));
