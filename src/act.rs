@@ -15,6 +15,10 @@
 )]
 #![expect(clippy::disallowed_methods, reason = "the one room that changes guarded volumes, mounts, and runs tools")]
 
+/// Questions to systemctl and other programs.
+pub mod ask;
+/// Does a claim hold on this kernel?
+pub mod claim_test;
 /// The directory that a fresh etcd is going to fill.
 pub mod datadir;
 /// `e2fsck -p`, and no other repair.

@@ -7,6 +7,9 @@ mod agent;
 pub mod args;
 mod change;
 mod config;
+mod disable;
+mod doctor;
+mod enable;
 pub mod exit;
 mod explain;
 mod history;
@@ -51,7 +54,10 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::Config { verb: ConfigVerb::Show { origin } } => config::show(context, origin),
         Verb::Inspect { target } => inspect::run(context, &target),
         Verb::Verify { dir } => inspect::verify(context, &dir),
-        Verb::Wait { name, timeout } => wait::run(context, &name, timeout),
+        Verb::Wait { name, timeout, decided } => wait::run(context, &name, timeout, decided),
+        Verb::Enable(args) => enable::run(context, &args),
+        Verb::Disable { name, root, dry_run } => disable::run(context, &name, root.as_deref(), dry_run),
+        Verb::Doctor { name } => doctor::run(context, name.as_ref()),
         Verb::Adopt(args) => change::adopt::run(context, &args),
         Verb::Release { name, for_, confirm } => change::release::run(context, &name, for_, confirm.as_deref()),
         Verb::Retry { name } => change::retry(context, &name),

@@ -27,4 +27,4 @@ pub mod readers;
 mod waiting;
 
 pub use files::{Closing, GateError, Published};
-pub use waiting::{WaitOutcome, wait};
+pub use waiting::{Until, WaitOutcome, wait};

@@ -31,6 +31,8 @@ pub mod etcd;
 pub mod fault;
 /// How the world learns the verdict: sd_notify, ready files, the status file, waiting.
 pub mod gate;
+/// How a guard is built into a machine: presets, drop-ins, and what `doctor` says of each layer.
+pub mod install;
 /// Plain types that all others speak; uses nothing of ours.
 pub mod model;
 /// Looks at block devices as bytes: libblkid, content scan, signatures. Never writes.

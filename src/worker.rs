@@ -14,6 +14,7 @@ mod parent;
 
 pub use blocking::{examine_volume_blocking, probe_blocking};
 pub use child::child_main;
+pub use confine::landlock_holds;
 pub use parent::{Deadline, examine_volume, mark, probe, running, second_reading};
 
 use crate::etcd::VolumeHints;

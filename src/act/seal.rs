@@ -66,6 +66,62 @@ pub fn mountpoint_state(at: &Path) -> Observed<MountpointState> {
     }
 }
 
+/// What became of an attempt to make a file in the directory under a mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteTest {
+    /// The kernel refused it (EPERM).
+    Refused,
+    /// It was made, and taken away again.
+    Written,
+    Missing,
+    /// Not tried: the first [`SHOWN`] names of what lies there.
+    NotEmpty(Vec<String>),
+}
+
+/// Tries whether the directory lets a new file in, beneath whatever is mounted there. A seal that is only read about may be
+/// one that the filesystem does not keep.
+pub fn test_write(at: &Path) -> Observed<WriteTest> {
+    match resolve(at).and_then(|place| try_write(&place)) {
+        Ok(found) => Observed::Seen(found),
+        Err(error) => Observed::Unknown(Why::Unreadable { detail: error.chain() }),
+    }
+}
+
+fn try_write(place: &Place) -> Result<WriteTest, SealError> {
+    let parent = if top(place)?.is_some() {
+        beneath(place)?
+    } else {
+        match open_parent(place) {
+            Ok(parent) => parent,
+            Err(SealError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(WriteTest::Missing);
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    let directory = match open_directory(parent.as_fd(), &place.name) {
+        Ok(directory) => directory,
+        Err(Errno::NOENT) => return Ok(WriteTest::Missing),
+        Err(Errno::NOTDIR | Errno::LOOP) => return Err(SealError::NotADirectory { at: place.at.clone() }),
+        Err(errno) => return Err(place.failed("open", errno)),
+    };
+    let (names, _more) = entries(directory.as_fd()).map_err(|errno| place.failed("list", errno))?;
+    if !names.is_empty() {
+        return Ok(WriteTest::NotEmpty(names));
+    }
+    let name = format!(".volhold-doctor-{}", std::process::id());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(&directory, name.as_str(), flags, Mode::from_raw_mode(0o600)) {
+        Err(Errno::PERM) => Ok(WriteTest::Refused),
+        Err(errno) => Err(place.failed("try to write into", errno)),
+        Ok(_file) => {
+            rustix::fs::unlinkat(&directory, name.as_str(), AtFlags::empty())
+                .map_err(|errno| place.failed("take the file of the test away from", errno))?;
+            Ok(WriteTest::Written)
+        }
+    }
+}
+
 /// Makes the mountpoint (mode 0700, parents 0755) where it is missing, and seals it. Refuses when it holds anything: what
 /// is there would be hidden by the mount, or is somebody's data. Works beneath a live mount too.
 pub fn seal(at: &Path) -> Result<Sealed, SealError> {

@@ -28,7 +28,8 @@ fn log() {
         if std::env::var_os("JOURNAL_STREAM").is_some() { lines.without_time().try_init() } else { lines.try_init() };
 }
 
-fn needs_root(what: &str) -> Result<(), Failure> {
+/// Refuses anybody but root.
+pub fn needs_root(what: &str) -> Result<(), Failure> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }

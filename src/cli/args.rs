@@ -1,5 +1,6 @@
 //! What can be typed. Types only; the help texts are the product's words.
 
+use crate::install::Preset;
 use crate::model::GuardName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -78,6 +79,29 @@ pub enum Verb {
         /// At most so long, such as 90s or 10m; without it, for ever
         #[arg(long, value_name = "TIME", value_parser = duration)]
         timeout: Option<Duration>,
+        /// Until it is decided: open or held, exit code 0 either way
+        #[arg(long)]
+        decided: bool,
+    },
+    /// Build the gate into this machine, and let the guard enforce
+    ///
+    /// Writes the drop-ins that make etcd wait, after every layer was tested. Refuses while the guard would hold, and while
+    /// anything else mounts the volume. Writing again what is there changes nothing.
+    Enable(EnableArgs),
+    /// Take away what enable wrote, and say what is not protected any more
+    Disable {
+        name: GuardName,
+        /// In the image below this directory; nothing is done to this machine
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+        /// Only say what would go
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Test every layer, instead of reading about it: one line each, with what to do
+    Doctor {
+        /// Only this guard, and the machine
+        name: Option<GuardName>,
     },
     /// Accept what is there, after looking: the answer to a hold that doubts an identity
     Adopt(AdoptArgs),
@@ -108,6 +132,27 @@ pub enum Verb {
         #[command(subcommand)]
         verb: ConfigVerb,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct EnableArgs {
+    /// Where etcd lives: etcd-service, kubeadm, kops, k3s, rke2, kube-aws
+    #[arg(long, value_name = "PRESET")]
+    pub preset: Preset,
+    #[arg(required = true)]
+    pub names: Vec<GuardName>,
+    /// Write the files only, as for a machine image; the layers are tested at its first boot
+    #[arg(long)]
+    pub image: bool,
+    /// With --image: below this directory
+    #[arg(long, value_name = "DIR", requires = "image")]
+    pub root: Option<PathBuf>,
+    /// Show the files, write none
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The unit of a first boot does this: waits until every layer holds, then lets the guard enforce
+    #[arg(long, hide = true, conflicts_with_all = ["image", "dry_run"])]
+    pub first_boot: bool,
 }
 
 #[derive(Debug, Args)]

@@ -46,7 +46,7 @@ pub struct Step {
 }
 
 impl Step {
-    fn new(action: &'static str, writes: bool, detail: impl Into<String>) -> Self {
+    pub fn new(action: &'static str, writes: bool, detail: impl Into<String>) -> Self {
         Step { action, detail: detail.into(), writes }
     }
 }

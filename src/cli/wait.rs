@@ -7,22 +7,28 @@ use super::explain;
 use super::output::{Context, Failure, diagnose};
 use super::status::{gate_failure, gate_word, reason_line, state_word};
 use super::text::clean;
-use crate::gate::WaitOutcome;
-use crate::model::{GuardName, GuardStatus, Reason};
+use crate::gate::{Until, WaitOutcome};
+use crate::model::{GuardName, GuardStatus, Mode, Reason};
 use crate::record::boot_id;
 use std::time::Duration;
 
-pub fn run(context: &Context, name: &GuardName, timeout: Option<Duration>) -> Result<Exit, Failure> {
+/// `decided`: a hold ends the wait too, as a success: what waits is not etcd.
+pub fn run(context: &Context, name: &GuardName, timeout: Option<Duration>, decided: bool) -> Result<Exit, Failure> {
     let config = context.config()?;
-    explain::known(&config, name)?;
+    if explain::known(&config, name)?.mode == Mode::Observe {
+        // As `gate check` has it: a guard that observes holds nothing back, and its gate never opens.
+        diagnose(&format!("volhold: {name} observes: it holds nothing back\n"));
+        return Ok(Exit::Ok);
+    }
     let boot_id = boot_id().map_err(|e| Failure::new(Exit::Error, "cannot tell which boot this is").because(&e))?;
-    let outcome = crate::gate::wait(&config.paths.run, name, &boot_id, timeout, &mut |status| tell(status))
+    let until = if decided { Until::Decided } else { Until::Open };
+    let outcome = crate::gate::wait(&config.paths.run, name, &boot_id, until, timeout, &mut |status| tell(status))
         .map_err(|e| gate_failure("cannot wait", &e))?;
     Ok(match outcome {
         WaitOutcome::Open => Exit::Ok,
         WaitOutcome::Held(reasons) => {
             tell_held(name, &reasons);
-            Exit::Held
+            if decided { Exit::Ok } else { Exit::Held }
         }
         WaitOutcome::TimedOut(status) => {
             let state = status.map_or("the agent has said nothing about it", |s| gate_word(&s));

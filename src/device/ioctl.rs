@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 /// `LO_FLAGS_READ_ONLY`.
 pub const LOOP_READ_ONLY: u32 = 1;
+/// `LO_FLAGS_AUTOCLEAR`: the kernel takes the device apart when its last descriptor closes.
+pub const LOOP_AUTOCLEAR: u32 = 4;
 /// `LO_FLAGS_DIRECT_IO`: bypass the page cache of the backing file. Ignored by the kernel where the file cannot do it.
 pub const LOOP_DIRECT_IO: u32 = 16;
 

@@ -20,12 +20,20 @@ use std::time::{Duration, Instant};
 /// Longest time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    Open,
+    /// Open or held. Only the word of an agent of this boot counts: the status file lies in the run dir, which dies with it.
+    Decided,
+}
+
 /// How a wait ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitOutcome {
     /// The gate is open (exit 0).
     Open,
-    /// Time is over and the guard is held, for these reasons (exit 3).
+    /// The guard is held, for these reasons, and that is enough or the time is over (exit 3).
     Held(Vec<Reason>),
     /// Time is over and there is no verdict yet (exit 75). The state that the agent last wrote, if there is one.
     TimedOut(Option<Box<GuardStatus>>),
@@ -39,6 +47,7 @@ pub fn wait(
     run: &Path,
     guard: &GuardName,
     boot_id: &BootId,
+    awaited: Until,
     timeout: Option<Duration>,
     on_change: &mut dyn FnMut(&GuardStatus),
 ) -> Result<WaitOutcome, GateError> {
@@ -58,6 +67,10 @@ pub fn wait(
                 if told.as_ref().is_none_or(|before| differs(before, &now)) {
                     notify::status(&sentence(&now));
                     on_change(&now);
+                }
+                match (awaited, now.gate) {
+                    (Until::Decided, Gate::Held) => return Ok(WaitOutcome::Held(now.reasons)),
+                    (Until::Decided | Until::Open, Gate::Held | Gate::Open | Gate::Waiting) => {}
                 }
                 told = Some(now);
             }

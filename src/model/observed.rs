@@ -40,6 +40,14 @@ impl<T> Observed<T> {
         Observed::Unknown(Why::NotRun { detail: detail.into() })
     }
 
+    /// The value as another; what is unknown stays so.
+    pub fn map<U>(self, to: impl FnOnce(T) -> U) -> Observed<U> {
+        match self {
+            Observed::Seen(value) => Observed::Seen(to(value)),
+            Observed::Unknown(why) => Observed::Unknown(why),
+        }
+    }
+
     pub fn as_ref(&self) -> Observed<&T> {
         match self {
             Observed::Seen(value) => Observed::Seen(value),

@@ -92,6 +92,12 @@ pub fn confine(given: Given<'_>) -> Result<Confinement, ConfineError> {
     Ok(Confinement { seccomp, landlock, bounding_set_empty })
 }
 
+/// Does this kernel keep a thread from opening paths? Tried by one that ends thereafter.
+pub fn landlock_holds() -> bool {
+    let tried = std::thread::spawn(|| paths::restrict(Vec::new()));
+    matches!(tried.join(), Ok(Ok(Landlock::Full | Landlock::Partial)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("gate", &["model"]),
     ("watch", &["model"]),
     ("config", &["model"]),
+    // Writes files of its own below /etc; what it judges is tried out by others and handed in.
+    ("install", &["model", "device"]),
     // Empty functions, called from wherever the agent may be killed.
     ("fault", &[]),
     ("agent", ALL),
@@ -29,7 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 const ALL: &[&str] = &[
     "model", "decide", "etcd", "probe", "device", "cloud", "act", "record", "worker", "gate", "watch", "config",
-    "agent", "cli",
+    "agent", "cli", "install",
 ];
 
 /// Words that may stand in these files or folders only.

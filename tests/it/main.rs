@@ -17,6 +17,7 @@ mod incidents_a;
 mod incidents_b;
 mod incidents_c;
 mod incidents_d;
+mod install;
 mod layers;
 mod probe;
 mod record;

@@ -68,7 +68,7 @@ fn say(run: &Path, gate: Gate, reasons: &[ReasonCode]) {
 }
 
 fn at_once(run: &Path) -> WaitOutcome {
-    wait(run, &name(), &boot(), Some(Duration::ZERO), &mut |_| ()).unwrap()
+    wait(run, &name(), &boot(), Until::Open, Some(Duration::ZERO), &mut |_| ()).unwrap()
 }
 
 #[test]
@@ -130,9 +130,16 @@ fn a_held_guard_keeps_waiting_tells_each_change_and_opens_when_a_person_has_answ
     let outcome = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             let sender = sender;
-            wait(run.path(), &name(), &boot(), Some(Duration::from_secs(60)), &mut |status: &GuardStatus| {
-                sender.send((status.gate, status.reasons.len())).unwrap();
-            })
+            wait(
+                run.path(),
+                &name(),
+                &boot(),
+                Until::Open,
+                Some(Duration::from_secs(60)),
+                &mut |status: &GuardStatus| {
+                    sender.send((status.gate, status.reasons.len())).unwrap();
+                },
+            )
         });
         let next = || heard.recv_timeout(Duration::from_secs(10)).unwrap();
         assert_eq!(next(), (Gate::Held, 1));
@@ -150,7 +157,8 @@ fn a_held_guard_keeps_waiting_tells_each_change_and_opens_when_a_person_has_answ
 fn a_ready_file_of_another_boot_is_waited_past() {
     let run = tempfile::tempdir().unwrap();
     open(run.path());
-    let outcome = wait(run.path(), &name(), &BootId("next".into()), Some(Duration::ZERO), &mut |_| ()).unwrap();
+    let outcome =
+        wait(run.path(), &name(), &BootId("next".into()), Until::Open, Some(Duration::ZERO), &mut |_| ()).unwrap();
     assert_eq!(outcome, WaitOutcome::TimedOut(None));
     assert!(ready_path(run.path(), &name()).exists(), "a reader removes nothing");
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use volhold::act::Change;
-use volhold::act::seal::{MountpointState, SHOWN, mountpoint_state, seal};
+use volhold::act::seal::{MountpointState, SHOWN, WriteTest, mountpoint_state, seal, test_write};
 use volhold::model::{Observed, ReasonCode};
 
 #[track_caller]
@@ -137,4 +137,27 @@ fn a_filesystem_that_cannot_seal_is_a_warning() {
     let sealed = sealed.unwrap();
     assert!(there);
     assert_eq!((sealed.created, sealed.warnings.len()), (true, 1), "{:?}", sealed.warnings);
+}
+
+#[test]
+fn a_seal_is_tried_and_not_read_about_also_beneath_a_mount() {
+    needs_root!();
+    let tmp = Tmp::new();
+    let at = tmp.join("etcd");
+    let tried = |at: &Path| match test_write(at) {
+        Observed::Seen(found) => found,
+        Observed::Unknown(why) => panic!("{why:?}"),
+    };
+    assert_eq!(tried(&at), WriteTest::Missing);
+    assert_eq!(tried(&tmp.join("nowhere/etcd")), WriteTest::Missing);
+    fs::create_dir(&at).unwrap();
+    assert_eq!(tried(&at), WriteTest::Written);
+    assert_eq!(state(&at), MountpointState::Empty { sealed: false }, "nothing is left of the test");
+    seal(&at).unwrap();
+    assert_eq!(tried(&at), WriteTest::Refused);
+    let image = disk::sparse(&tmp.join("image"), 16 * disk::MIB);
+    disk::mkfs_ext4(&image, None);
+    let volume = Loop::new(&image);
+    let _mounted = Mounted::new(volume.node(), &at);
+    assert_eq!(tried(&at), WriteTest::Refused, "the mount above it can be written to");
 }

@@ -1,0 +1,493 @@
+//! `volhold enable`: builds the gate into this machine and lets guards enforce, once every layer was seen to hold.
+//!
+//! In this order: everything that speaks against it is gathered and told at once; what lies under the mount is sealed; the files
+//! that make etcd wait are written; systemd is asked whether it waits now; only then is the guard switched to enforce. What was
+//! written is taken back where systemd does not agree.
+//!
+//! With `--image` only files are written, and the guard stays in observe: [`first_boot`] tests the layers where they are.
+
+mod first_boot;
+
+use super::args::{EnableArgs, Output};
+use super::config::unusable;
+use super::doctor::{self, Patient, published_at, show};
+use super::exit::Exit;
+use super::explain;
+use super::output::{Context, Failure, put};
+use super::text::{Screen, Tone};
+use crate::act::{ask, seal};
+use crate::config::{Config, GuardConfig, Sources, load};
+use crate::gate::files::ready_path;
+use crate::install::doctor::guard::Order;
+use crate::install::doctor::{self as judge, Check, Outcome};
+use crate::install::drop_in::{self, KUBEADM_PATCHES, Planned, Wanted};
+use crate::install::files::{FileError, Root, Written};
+use crate::install::mounters;
+use crate::install::{Preset, units};
+use crate::model::{GuardName, Mode, Observed, Reason, StateName};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Units read this one, and no other.
+const CONFIG: &str = super::args::DEFAULT_CONFIG;
+/// Longest that the agent may take to show that it has read the new mode, after systemctl has returned.
+const AGENT_WITHIN: Duration = Duration::from_secs(20);
+/// Between two looks at what it shows.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The document of `enable` and `disable`, `-o json`.
+#[derive(Debug, Serialize)]
+pub struct Change {
+    #[serde(rename = "apiVersion")]
+    pub api_version: &'static str,
+    pub kind: &'static str,
+    pub guard: GuardName,
+    pub guards: Vec<GuardName>,
+    pub steps: Vec<super::change::Step>,
+    pub done: bool,
+    /// Nothing of this goes to the ledger: the files say it.
+    pub recorded: Option<String>,
+    /// What speaks against it.
+    pub reasons: Vec<Reason>,
+    pub checks: Vec<Check>,
+    pub files: Vec<FileLine>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct FileLine {
+    pub path: PathBuf,
+    /// `new`, `replaced`, `same`; for `disable` `gone`, `changed`, `foreign`.
+    pub change: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+pub fn run(context: &Context, args: &EnableArgs) -> Result<Exit, Failure> {
+    if !args.dry_run && args.root.is_none() {
+        super::agent::needs_root("build in a gate")?;
+    }
+    if args.first_boot {
+        return first_boot::run(context, args);
+    }
+    let root = open_root(args.root.as_deref())?;
+    let sources = in_root(&context.sources, args.root.as_deref())?;
+    let config = load(&sources).map_err(|error| unusable(&error))?.config;
+    let guards = known(&config, &args.names)?;
+    if args.image {
+        image(context, args, &root, &sources, &guards)
+    } else {
+        here(context, args, &root, &config, &guards)
+    }
+}
+
+pub fn open_root(at: Option<&Path>) -> Result<Root, Failure> {
+    let at = at.unwrap_or(Path::new("/"));
+    Root::open(at).map_err(|error| Failure::new(Exit::NoMatch, "the root directory cannot be used").because(&error))
+}
+
+/// The configuration of that system. Units and drop-ins name no other file than the usual one.
+fn in_root(sources: &Sources, root: Option<&Path>) -> Result<Sources, Failure> {
+    if sources.path != Path::new(CONFIG) || !sources.set.is_empty() {
+        return Err(Failure::new(Exit::Usage, format!("the units that are written read {CONFIG} and nothing else"))
+            .advise("leave --config, VOLHOLD_CONFIG and --set away"));
+    }
+    let path = root.map_or_else(|| sources.path.clone(), |root| root.join("etc/volhold/config.toml"));
+    Ok(Sources { path, environment: Vec::new(), set: Vec::new() })
+}
+
+fn known<'a>(config: &'a Config, names: &[GuardName]) -> Result<Vec<&'a GuardConfig>, Failure> {
+    names.iter().map(|name| explain::known(config, name)).collect()
+}
+
+/// What is to be written for one guard.
+fn planned(preset: Preset, guard: &GuardConfig, run: &Path, image: bool) -> Vec<Planned> {
+    let publish = published_at(guard);
+    let ready = ready_path(run, &guard.name);
+    let wanted = Wanted { preset, guard: &guard.name, publish: &publish, ready: &ready };
+    let mut files = wanted.waiting();
+    if image {
+        files.extend(wanted.first_boot());
+    } else {
+        files.push(wanted.enforcing());
+    }
+    files
+}
+
+/// What a preset asks of a guard's configuration.
+fn fits(preset: Preset, guard: &GuardConfig) -> Check {
+    let at = guard.publish.display();
+    let check = match preset {
+        // etcd-manager looks for /mnt/master-VOLUME (etcdadm etcd-manager pkg/volumes: `/mnt/master-` and the volume's id).
+        Preset::Kops if !guard.publish.to_string_lossy().starts_with("/mnt/master-vol-") => Check::fail(
+            "preset",
+            format!("published at {at}; etcd-manager looks for /mnt/master-vol-…, and would mount by itself"),
+        )
+        .fix("publish = \"/mnt/master-VOLUME-ID\" in the configuration"),
+        Preset::EtcdService | Preset::Kubeadm | Preset::Kops | Preset::K3s | Preset::Rke2 | Preset::KubeAws => {
+            Check::ok("preset", format!("{preset}: {} waits", preset.unit()))
+        }
+    };
+    check.of(&guard.name)
+}
+
+/// Compares everything first: a file that is in the way is told before the first one is written.
+fn compare(root: &Root, files: &[Planned]) -> Result<Vec<Written>, Failure> {
+    let compared: Result<Vec<Written>, FileError> =
+        files.iter().map(|file| root.compare(&file.path, &file.text)).collect();
+    compared.map_err(|error| file_failure(&error).advise("nothing was written"))
+}
+
+pub fn file_failure(error: &FileError) -> Failure {
+    let exit = match error {
+        FileError::Changed { .. } | FileError::Foreign { .. } => Exit::Refused,
+        FileError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => Exit::NoPermission,
+        FileError::Io { .. } => Exit::Error,
+    };
+    Failure::new(exit, "a file is in the way, or cannot be written").because(error)
+}
+
+/// Writes them, and says which are new, so that they can be taken back.
+fn write(root: &Root, files: &[Planned]) -> Result<Vec<PathBuf>, Failure> {
+    let mut new = Vec::new();
+    for file in files {
+        match root.write(&file.path, &file.text) {
+            Ok(Written::New) => new.push(file.path.clone()),
+            Ok(Written::Same | Written::Replaced) => {}
+            Err(error) => {
+                take_back(root, &new);
+                return Err(file_failure(&error).advise("what was written before it was taken back"));
+            }
+        }
+    }
+    Ok(new)
+}
+
+/// Best effort: what stays is found by `doctor`, and taken away by `disable`.
+fn take_back(root: &Root, files: &[PathBuf]) {
+    for path in files {
+        if let Err(error) = root.remove(path) {
+            super::output::diagnose(&format!("volhold: {}\n", crate::agent::chain(&error)));
+        }
+    }
+}
+
+fn word(written: Written) -> &'static str {
+    match written {
+        Written::Same => "same",
+        Written::New => "new",
+        Written::Replaced => "replaced",
+    }
+}
+
+fn document(
+    args: &EnableArgs,
+    guards: &[&GuardConfig],
+    files: &[Planned],
+    written: &[Written],
+) -> Result<Change, Failure> {
+    let Some(first) = guards.first() else { return Err(Failure::new(Exit::Usage, "name a guard")) };
+    let lines = files.iter().zip(written).map(|(file, written)| FileLine {
+        path: file.path.clone(),
+        change: word(*written),
+        text: args.dry_run.then(|| file.text.clone()),
+    });
+    let steps = files.iter().zip(written).filter(|(_, written)| **written != Written::Same);
+    Ok(Change {
+        api_version: "volhold/v1",
+        kind: "Change",
+        guard: first.name.clone(),
+        guards: guards.iter().map(|guard| guard.name.clone()).collect(),
+        steps: steps
+            .map(|(file, _)| {
+                super::change::Step::new("write", true, format!("write {}: {}", file.path.display(), file.purpose))
+            })
+            .collect(),
+        done: false,
+        recorded: None,
+        reasons: Vec::new(),
+        checks: Vec::new(),
+        files: lines.collect(),
+    })
+}
+
+/// Files only, for an image; what can be seen in it is looked at.
+fn image(
+    context: &Context,
+    args: &EnableArgs,
+    root: &Root,
+    sources: &Sources,
+    guards: &[&GuardConfig],
+) -> Result<Exit, Failure> {
+    let config = load(sources).map_err(|error| unusable(&error))?.config;
+    let files: Vec<Planned> =
+        guards.iter().flat_map(|guard| planned(args.preset, guard, &config.paths.run, true)).collect();
+    let mut checks: Vec<Check> = Vec::new();
+    for guard in guards {
+        checks.push(fits(args.preset, guard));
+        let found = mounters::find(root, &doctor::guard::target_in_image(guard));
+        let found = match found {
+            Ok(found) => Observed::Seen(found),
+            Err(error) => Observed::not_run(crate::agent::chain(&error)),
+        };
+        checks.push(judge::guard::other_mounters(&guard.name, &found));
+        if guard.mode == Mode::Enforce {
+            let message = "enforces already by the configuration: nothing would be tested at the first boot";
+            checks.push(
+                Check::fail("mode", message)
+                    .fix("take `mode` out of the configuration; the first boot switches it")
+                    .of(&guard.name),
+            );
+        }
+    }
+    let written = compare(root, &files)?;
+    let mut document = document(args, guards, &files, &written)?;
+    document.checks = checks;
+    if refused(&document) {
+        return refuse(context, &document);
+    }
+    if !args.dry_run {
+        write(root, &files)?;
+        document.done = true;
+    }
+    context.print(&document, |screen| {
+        draw(screen, args, &document, &files);
+        if document.done {
+            screen
+                .para(0, "At its first boot the image tests every layer, and only then enforces; etcd waits for that.");
+            screen.para(
+                0,
+                "volhold.service has to be enabled in the image, and the etcd of the image has to be stopped.",
+            );
+        }
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// On this machine.
+fn here(
+    context: &Context,
+    args: &EnableArgs,
+    root: &Root,
+    config: &Config,
+    guards: &[&GuardConfig],
+) -> Result<Exit, Failure> {
+    let sources = Sources { environment: Vec::new(), ..context.sources.clone() };
+    let patient = Patient::of(&sources, config)?;
+    let files: Vec<Planned> =
+        guards.iter().flat_map(|guard| planned(args.preset, guard, &config.paths.run, false)).collect();
+    let written = compare(root, &files)?;
+    let mut document = document(args, guards, &files, &written)?;
+    document.checks = obstacles(&patient, args.preset, guards);
+    for guard in guards {
+        match patient.reported(&guard.name) {
+            Some(status) if status.would_hold || !status.reasons.is_empty() => {
+                document.reasons.extend(status.reasons.clone())
+            }
+            Some(status) if status.state == StateName::Discovering || status.state == StateName::Examining => {
+                return Err(Failure::new(
+                    Exit::TryLater,
+                    format!("the agent has not finished looking at {}", guard.name),
+                )
+                .advise("volhold status; then again"));
+            }
+            Some(_) => {}
+            None if patient.status.is_some() => {
+                return Err(Failure::new(
+                    Exit::TryLater,
+                    format!("the agent has said nothing about {} yet", guard.name),
+                )
+                .advise("systemctl reload volhold.service; then again"));
+            }
+            None => {}
+        }
+    }
+    if refused(&document) {
+        return refuse(context, &document);
+    }
+    if args.dry_run {
+        context.print(&document, |screen| draw(screen, args, &document, &files))?;
+        return Ok(Exit::Ok);
+    }
+    for guard in guards {
+        match seal::seal(&guard.publish) {
+            Ok(sealed) => document
+                .checks
+                .extend(sealed.warnings.into_iter().map(|told| Check::warn("seal", told).of(&guard.name))),
+            Err(error) => {
+                document.reasons.push(error.reason());
+                return refuse(context, &document);
+            }
+        }
+    }
+    // The guard enforces only once systemd has agreed that etcd waits.
+    let (waiting, enforcing): (Vec<Planned>, Vec<Planned>) = files
+        .iter()
+        .cloned()
+        .partition(|file| guards.iter().all(|guard| file.path != drop_in::enforce_path(&guard.name)));
+    let mut new = write(root, &waiting)?;
+    let mut ordered = reloaded();
+    if ordered.is_ok() {
+        ordered = guards.iter().try_for_each(|guard| waits(args.preset, guard));
+    }
+    if let Err(check) = ordered {
+        take_back(root, &new);
+        // systemd forgets what was taken back.
+        drop(reloaded());
+        document.checks.push(check);
+        return refuse(context, &document);
+    }
+    new.extend(write(root, &enforcing)?);
+    for guard in guards {
+        if doctor::guard::configured_mode(&sources, &guard.name) != Some(Mode::Enforce) {
+            take_back(root, &new);
+            drop(reloaded());
+            let message = "a later layer of the configuration sets `mode`, or it cannot be used any more";
+            let fix = "volhold config show --origin says which; everything that was written was taken back";
+            document.checks.push(Check::fail("mode", message).fix(fix).of(&guard.name));
+            return refuse(context, &document);
+        }
+    }
+    document.done = true;
+    if let Observed::Unknown(why) = ask::systemctl(&["reload", "volhold.service"]) {
+        document.checks.push(Check::warn("agent", why.detail().to_owned()).fix("systemctl restart volhold.service"));
+    }
+    let shown: Vec<(GuardName, Option<String>)> =
+        guards.iter().map(|guard| (guard.name.clone(), taken(config, &guard.name))).collect();
+    context.print(&document, |screen| {
+        draw(screen, args, &document, &files);
+        for (name, state) in &shown {
+            match state {
+                Some(state) => screen.tone(Tone::Good, &format!("{name} enforces; its gate: {state}.")),
+                None => screen.tone(Tone::Warn, &format!("The agent has not taken {name} up yet: volhold status")),
+            }
+        }
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// Every layer that can be tested before anything is written.
+fn obstacles(patient: &Patient<'_>, preset: Preset, guards: &[&GuardConfig]) -> Vec<Check> {
+    let mut checks = doctor::node::layers(patient, guards);
+    if !patient.systemd {
+        checks.push(
+            Check::fail("systemd", "PID 1 is not systemd: nothing would wait").fix("for an image: --image --root DIR"),
+        );
+        return checks;
+    }
+    for guard in guards {
+        let name = &guard.name;
+        checks.push(fits(preset, guard));
+        let gate = show(&units::gate(name), "LoadState,ActiveState,Type,RemainAfterExit,TimeoutStartUSec");
+        checks.push(judge::guard::gate_unit(name, &gate));
+        checks.push(doctor::guard::other_mounters(patient, guard));
+        checks.push(unit_is_there(preset, name));
+        checks.push(doctor::guard::identity(patient, guard));
+        // What it would hide, or what somebody left under a live mount; nothing is sealed yet.
+        checks.push(doctor::guard::seal_of(&GuardConfig { mode: Mode::Observe, ..(*guard).clone() }));
+    }
+    checks
+}
+
+fn unit_is_there(preset: Preset, name: &GuardName) -> Check {
+    let id = "unit";
+    let unit = preset.unit();
+    let check = match show(unit, "LoadState") {
+        Observed::Seen(shown) if shown.get("LoadState") == "loaded" => Check::ok(id, format!("{unit} is there")),
+        Observed::Seen(shown) => {
+            Check::fail(id, format!("{unit} is not there for systemd ({})", shown.get("LoadState")))
+                .fix("install what brings it, or choose another --preset")
+        }
+        Observed::Unknown(why) => Check::fail(id, format!("{unit} could not be found out: {}", why.detail())),
+    };
+    check.of(name)
+}
+
+fn reloaded() -> Result<(), Check> {
+    match ask::systemctl(&["daemon-reload"]) {
+        Observed::Seen(_) => Ok(()),
+        Observed::Unknown(why) => {
+            Err(Check::fail("systemd", format!("systemd did not read the units again: {}", why.detail())))
+        }
+    }
+}
+
+/// Does systemd order the unit behind the gate, now that it has read the files?
+fn waits(preset: Preset, guard: &GuardConfig) -> Result<(), Check> {
+    let shown = show(preset.unit(), "LoadState,Requires,BindsTo,After,NeedDaemonReload");
+    let check = judge::guard::order(&guard.name, Mode::Enforce, &shown.map(|shown| Order::Unit { preset, shown }));
+    if check.result == Outcome::Fail { Err(check) } else { Ok(()) }
+}
+
+/// The gate, as soon as the agent shows that it enforces.
+fn taken(config: &Config, name: &GuardName) -> Option<String> {
+    let until = Instant::now().checked_add(AGENT_WITHIN)?;
+    loop {
+        let status = super::status::read(config).ok()?;
+        let guard = status.and_then(|status| status.guards.into_iter().find(|guard| guard.name == *name));
+        if let Some(guard) = guard.filter(|guard| guard.mode == Mode::Enforce) {
+            return Some(super::status::gate_word(&guard).to_owned());
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn refused(document: &Change) -> bool {
+    !document.reasons.is_empty() || document.checks.iter().any(|check| check.result == Outcome::Fail)
+}
+
+fn refuse(context: &Context, document: &Change) -> Result<Exit, Failure> {
+    context.print(document, |screen| {
+        screen.tone(Tone::Bad, "Not enabled, and nothing is left of what was written:");
+        let failed: Vec<Check> =
+            document.checks.iter().filter(|check| check.result == Outcome::Fail).cloned().collect();
+        doctor::draw(screen, &failed);
+        for reason in &document.reasons {
+            screen.hanging("  would hold", 13, &super::status::reason_line(reason));
+        }
+        if !document.reasons.is_empty() {
+            screen.verbatim(2, &format!("volhold explain {}", document.guard));
+        }
+    })?;
+    Ok(Exit::Refused)
+}
+
+fn draw(screen: &mut Screen, args: &EnableArgs, document: &Change, files: &[Planned]) {
+    let title = match (args.dry_run, args.image) {
+        (true, _) => "Would write",
+        (false, true) => "Written into the image",
+        (false, false) => "Written",
+    };
+    screen.tone(Tone::Head, title);
+    for (line, file) in document.files.iter().zip(files) {
+        screen.cells(None, &[(2, ""), (10, line.change), (0, &line.path.display().to_string())]);
+        if let Some(text) = &line.text {
+            for row in text.lines() {
+                screen.verbatim(4, row);
+            }
+        } else {
+            screen.para(12, file.purpose);
+        }
+    }
+    let told: Vec<Check> = document.checks.iter().filter(|check| check.result == Outcome::Warn).cloned().collect();
+    doctor::draw(screen, &told);
+    match args.preset {
+        Preset::Kubeadm => {
+            screen.para(0, "The etcd pod waits once its manifest was made with the patch; with your own --config:");
+            screen.verbatim(2, &format!("kubeadm init phase etcd local --patches {KUBEADM_PATCHES}"));
+            screen.para(0, "Give the same --patches to kubeadm init, join and upgrade.");
+        }
+        Preset::EtcdService | Preset::Kops | Preset::K3s | Preset::Rke2 | Preset::KubeAws => {}
+    }
+}
+
+/// A text that is for a table only.
+pub fn tell(context: &Context, text: &str) -> Result<(), Failure> {
+    match context.output {
+        Output::Table => put(text),
+        Output::Json => Ok(()),
+    }
+}

@@ -1,0 +1,6 @@
+//! `enable`, `disable` and `doctor`: files below a scratch root, and machines with a real systemd.
+
+/// Files only, as for an image.
+mod image;
+/// What waits, and for what.
+mod waits;
