@@ -7,27 +7,30 @@
 //! With `--image` only files are written, and the guard stays in observe: [`first_boot`] tests the layers where they are.
 
 mod first_boot;
+mod tell;
 
-use super::args::{EnableArgs, Output};
+pub use tell::{Change, FileLine, tell};
+
+use super::args::EnableArgs;
 use super::config::unusable;
 use super::doctor::{self, Patient, published_at, show};
 use super::exit::Exit;
 use super::explain;
-use super::output::{Context, Failure, put};
-use super::text::{Screen, Tone};
+use super::output::{Context, Failure};
+use super::text::Tone;
 use crate::act::{ask, seal};
 use crate::config::{Config, GuardConfig, Sources, load};
 use crate::gate::files::ready_path;
 use crate::install::doctor::guard::Order;
 use crate::install::doctor::{self as judge, Check, Outcome};
-use crate::install::drop_in::{self, KUBEADM_PATCHES, Planned, Wanted};
+use crate::install::drop_in::{self, Planned, Wanted};
 use crate::install::files::{FileError, Root, Written};
 use crate::install::mounters;
 use crate::install::{Preset, units};
-use crate::model::{GuardName, Mode, Observed, Reason, StateName};
-use serde::Serialize;
+use crate::model::{GuardName, Mode, Observed, StateName};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tell::{document, draw, refuse, refused};
 
 /// Units read this one, and no other.
 const CONFIG: &str = super::args::DEFAULT_CONFIG;
@@ -35,33 +38,6 @@ const CONFIG: &str = super::args::DEFAULT_CONFIG;
 const AGENT_WITHIN: Duration = Duration::from_secs(20);
 /// Between two looks at what it shows.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// The document of `enable` and `disable`, `-o json`.
-#[derive(Debug, Serialize)]
-pub struct Change {
-    #[serde(rename = "apiVersion")]
-    pub api_version: &'static str,
-    pub kind: &'static str,
-    pub guard: GuardName,
-    pub guards: Vec<GuardName>,
-    pub steps: Vec<super::change::Step>,
-    pub done: bool,
-    /// Nothing of this goes to the ledger: the files say it.
-    pub recorded: Option<String>,
-    /// What speaks against it.
-    pub reasons: Vec<Reason>,
-    pub checks: Vec<Check>,
-    pub files: Vec<FileLine>,
-}
-
-#[derive(Debug, Serialize)]
-pub struct FileLine {
-    pub path: PathBuf,
-    /// `new`, `replaced`, `same`; for `disable` `gone`, `changed`, `foreign`.
-    pub change: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
-}
 
 pub fn run(context: &Context, args: &EnableArgs) -> Result<Exit, Failure> {
     if !args.dry_run && args.root.is_none() {
@@ -170,45 +146,6 @@ fn take_back(root: &Root, files: &[PathBuf]) {
             super::output::diagnose(&format!("volhold: {}\n", crate::agent::chain(&error)));
         }
     }
-}
-
-fn word(written: Written) -> &'static str {
-    match written {
-        Written::Same => "same",
-        Written::New => "new",
-        Written::Replaced => "replaced",
-    }
-}
-
-fn document(
-    args: &EnableArgs,
-    guards: &[&GuardConfig],
-    files: &[Planned],
-    written: &[Written],
-) -> Result<Change, Failure> {
-    let Some(first) = guards.first() else { return Err(Failure::new(Exit::Usage, "name a guard")) };
-    let lines = files.iter().zip(written).map(|(file, written)| FileLine {
-        path: file.path.clone(),
-        change: word(*written),
-        text: args.dry_run.then(|| file.text.clone()),
-    });
-    let steps = files.iter().zip(written).filter(|(_, written)| **written != Written::Same);
-    Ok(Change {
-        api_version: "volhold/v1",
-        kind: "Change",
-        guard: first.name.clone(),
-        guards: guards.iter().map(|guard| guard.name.clone()).collect(),
-        steps: steps
-            .map(|(file, _)| {
-                super::change::Step::new("write", true, format!("write {}: {}", file.path.display(), file.purpose))
-            })
-            .collect(),
-        done: false,
-        recorded: None,
-        reasons: Vec::new(),
-        checks: Vec::new(),
-        files: lines.collect(),
-    })
 }
 
 /// Files only, for an image; what can be seen in it is looked at.
@@ -432,62 +369,5 @@ fn taken(config: &Config, name: &GuardName) -> Option<String> {
             return None;
         }
         std::thread::sleep(LOOK_EVERY);
-    }
-}
-
-fn refused(document: &Change) -> bool {
-    !document.reasons.is_empty() || document.checks.iter().any(|check| check.result == Outcome::Fail)
-}
-
-fn refuse(context: &Context, document: &Change) -> Result<Exit, Failure> {
-    context.print(document, |screen| {
-        screen.tone(Tone::Bad, "Not enabled, and nothing is left of what was written:");
-        let failed: Vec<Check> =
-            document.checks.iter().filter(|check| check.result == Outcome::Fail).cloned().collect();
-        doctor::draw(screen, &failed);
-        for reason in &document.reasons {
-            screen.hanging("  would hold", 13, &super::status::reason_line(reason));
-        }
-        if !document.reasons.is_empty() {
-            screen.verbatim(2, &format!("volhold explain {}", document.guard));
-        }
-    })?;
-    Ok(Exit::Refused)
-}
-
-fn draw(screen: &mut Screen, args: &EnableArgs, document: &Change, files: &[Planned]) {
-    let title = match (args.dry_run, args.image) {
-        (true, _) => "Would write",
-        (false, true) => "Written into the image",
-        (false, false) => "Written",
-    };
-    screen.tone(Tone::Head, title);
-    for (line, file) in document.files.iter().zip(files) {
-        screen.cells(None, &[(2, ""), (10, line.change), (0, &line.path.display().to_string())]);
-        if let Some(text) = &line.text {
-            for row in text.lines() {
-                screen.verbatim(4, row);
-            }
-        } else {
-            screen.para(12, file.purpose);
-        }
-    }
-    let told: Vec<Check> = document.checks.iter().filter(|check| check.result == Outcome::Warn).cloned().collect();
-    doctor::draw(screen, &told);
-    match args.preset {
-        Preset::Kubeadm => {
-            screen.para(0, "The etcd pod waits once its manifest was made with the patch; with your own --config:");
-            screen.verbatim(2, &format!("kubeadm init phase etcd local --patches {KUBEADM_PATCHES}"));
-            screen.para(0, "Give the same --patches to kubeadm init, join and upgrade.");
-        }
-        Preset::EtcdService | Preset::Kops | Preset::K3s | Preset::Rke2 | Preset::KubeAws => {}
-    }
-}
-
-/// A text that is for a table only.
-pub fn tell(context: &Context, text: &str) -> Result<(), Failure> {
-    match context.output {
-        Output::Table => put(text),
-        Output::Json => Ok(()),
     }
 }

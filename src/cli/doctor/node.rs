@@ -12,11 +12,13 @@ use crate::record;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub fn checks(patient: &Patient<'_>, guards: &[&GuardConfig]) -> Vec<Check> {
     let mut checks = layers(patient, guards);
     checks.push(node::configuration(&patient.sources.path, &configuration(patient)));
+    let textfile = textfile_dir(&json(patient.config)).map(|dir| (writable(&dir), dir));
+    checks.push(node::textfile(textfile.as_ref().map(|(writable, dir)| (dir.as_path(), writable))));
     checks.push(node::boot_order(boot_order(patient).as_ref()));
     let below: Vec<GuardName> =
         guards.iter().filter(|guard| lies_below_debians(guard)).map(|g| g.name.clone()).collect();
@@ -133,6 +135,21 @@ fn keys(config: &Value) -> BTreeSet<(String, String)> {
     keys
 }
 
+/// `[metrics] textfile_dir`, by its key: it is read like any script reads `config show`.
+fn textfile_dir(config: &Value) -> Option<PathBuf> {
+    config.get("metrics")?.get("textfile_dir")?.as_str().map(PathBuf::from)
+}
+
+/// The kernel's word for whether root may make a file there: immutable and read-only directories refuse it too.
+fn writable(dir: &Path) -> Observed<()> {
+    use rustix::fs::Access;
+    match rustix::fs::access(dir, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) if dir.is_dir() => Observed::Seen(()),
+        Ok(()) => Observed::Unknown(Why::Unreadable { detail: "it is no directory".to_owned() }),
+        Err(errno) => Observed::Unknown(Why::Unreadable { detail: io::Error::from(errno).to_string() }),
+    }
+}
+
 fn boot_order(patient: &Patient<'_>) -> Option<Observed<Vec<String>>> {
     Some(match patient.show("multi-user.target", "Before")? {
         Observed::Seen(shown) => Observed::Seen(shown.list("Before")),
@@ -176,5 +193,17 @@ mod tests {
         assert!(differences(&one, &one).is_empty());
         let two = config("b", json!([{ "name": "main", "mode": "enforce" }, { "name": "events" }]));
         assert_eq!(differences(&one, &two), ["guard.events.name", "guard.main.mode", "x.y"]);
+    }
+
+    #[test]
+    fn a_textfile_directory_that_is_missing_or_a_file_cannot_be_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |path: &Path| textfile_dir(&json!({ "metrics": { "textfile_dir": path } }));
+        assert_eq!(path(dir.path()).as_deref(), Some(dir.path()));
+        assert_eq!(textfile_dir(&json!({ "paths": {} })), None);
+        assert_eq!(writable(dir.path()), Observed::Seen(()));
+        assert!(writable(&dir.path().join("none")).seen().is_none());
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        assert!(writable(&dir.path().join("file")).seen().is_none());
     }
 }

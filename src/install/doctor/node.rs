@@ -217,6 +217,19 @@ pub fn debian_etcd(package: Option<&Observed<DebianEtcd>>, guards: &[GuardName])
     })
 }
 
+/// node_exporter's textfile directory, where one is configured: what came of asking whether it can be written to.
+pub fn textfile(found: Option<(&Path, &Observed<()>)>) -> Check {
+    let id = "textfile";
+    match found {
+        None => Check::skip(id, "no textfile directory is configured"),
+        Some((dir, Observed::Seen(()))) => Check::ok(id, format!("metrics can be written to {}", dir.display())),
+        Some((dir, Observed::Unknown(why))) => {
+            Check::fail(id, format!("no metrics can be written to {}: {}", dir.display(), why.detail()))
+                .fix("make the directory, or take what keeps root from writing there (a read-only mount, chattr +i)")
+        }
+    }
+}
+
 #[cfg(test)]
 pub(super) mod for_tests {
     pub fn version(release: &str) -> Option<(u32, u32)> {

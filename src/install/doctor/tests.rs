@@ -100,6 +100,14 @@ fn cloud_final_behind_the_gates_is_told() {
 }
 
 #[test]
+fn a_textfile_directory_that_cannot_be_written_to_fails() {
+    let dir = Path::new("/var/lib/node_exporter");
+    is(&node::textfile(None), Outcome::Skip);
+    is(&node::textfile(Some((dir, &Observed::Seen(())))), Outcome::Ok);
+    is(&node::textfile(Some((dir, &unknown()))), Outcome::Fail);
+}
+
+#[test]
 fn debians_purge_is_told_until_the_package_is_on_hold() {
     let package = |held| Observed::Seen(DebianEtcd { deletes: true, held });
     is(&node::debian_etcd(Some(&package(false)), &[name()]), Outcome::Warn);
