@@ -4,6 +4,7 @@
 
 mod act;
 mod architecture;
+mod beside;
 mod cli;
 mod common;
 mod crash;

@@ -47,7 +47,7 @@ impl ErrFs {
 
     /// A loop device on it.
     pub fn disk(self) -> BadDisk {
-        BadDisk { node: Loop::new(&self.file()), _server: self }
+        BadDisk { node: Loop::new(&self.file()), server: self }
     }
 }
 
@@ -59,8 +59,9 @@ impl Drop for ErrFs {
         }
         if !output("umount", &[&self.at.to_string_lossy()]).status.success() {
             output("umount", &["--lazy", &self.at.to_string_lossy()]);
-            self.server.kill().ok();
         }
+        // It does not end by itself while any other mount namespace of this machine has a copy of the mount.
+        self.server.kill().ok();
         self.server.wait().ok();
     }
 }
@@ -68,5 +69,12 @@ impl Drop for ErrFs {
 /// A block device with read errors.
 pub struct BadDisk {
     pub node: Loop,
-    _server: ErrFs,
+    server: ErrFs,
+}
+
+impl BadDisk {
+    /// The process that answers for the file, to be stopped or killed.
+    pub fn server_pid(&self) -> u32 {
+        self.server.server.id()
+    }
 }

@@ -260,6 +260,27 @@ impl Node {
         self.agent = Some(command.spawn().expect("volhold run"));
     }
 
+    /// Starts another agent on the same folders beside the running one, and waits for its end. `None`: it did not end but took
+    /// the node over (and was killed).
+    #[track_caller]
+    pub fn second_agent(&self) -> Option<Answer> {
+        let read = |name: &str| std::fs::read_to_string(self.path(name)).unwrap_or_default();
+        let file = |name: &str| std::fs::File::create(self.path(name)).expect("a file for the second agent's words");
+        let mut command = self.command(&[]);
+        command.arg("run").stdout(file("second.out")).stderr(file("second.err"));
+        let mut agent = command.spawn().expect("volhold run");
+        let mut end = None;
+        await_change(&self.path(""), PATIENCE, || {
+            end = agent.try_wait().expect("the second agent's state");
+            end.is_some() || self.status_file().is_some_and(|status| status["pid"] == agent.id())
+        });
+        if end.is_none() {
+            agent.kill().ok();
+            agent.wait().ok();
+        }
+        end.map(|end| Answer { code: end.code(), stdout: read("second.out"), stderr: read("second.err") })
+    }
+
     #[track_caller]
     pub fn await_ready(&mut self) {
         self.await_said("READY=1");
