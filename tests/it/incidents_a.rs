@@ -166,14 +166,25 @@ fn one_byte_in_the_last_odd_sector_is_held() {
     held(device.node(), device.node(), "unknown-data", 4);
 }
 
+#[track_caller]
+fn noise_is_held(mib: u64) {
+    let tmp = Tmp::new();
+    let image = disk::sparse(&tmp.join("volume"), mib * MIB);
+    disk::noise(&image, 0, mib * MIB, 20_261_130);
+    let device = Loop::new(&image);
+    held(device.node(), device.node(), "unknown-data", 4);
+}
+
 #[test]
 fn a_gigabyte_of_noise_is_held_where_no_provider_speaks_for_it() {
     crate::needs_root!();
-    let tmp = Tmp::new();
-    let image = disk::sparse(&tmp.join("volume"), 1024 * MIB);
-    disk::noise(&image, 0, 1024 * MIB, 20_261_130);
-    let device = Loop::new(&image);
-    held(device.node(), device.node(), "unknown-data", 4);
+    noise_is_held(1024);
+}
+
+#[test]
+fn a_little_noise_is_held_too() {
+    crate::needs_root!();
+    noise_is_held(16);
 }
 
 // --- disks that cannot be read --------------------------------------------------------------------------------------------

@@ -121,7 +121,8 @@ fn observe_would_hold_the_same_data_where_the_system_mounts_it_itself() {
     let _mounted = Mounted::new(device.node(), &node.path("mnt"));
     node.configure(&[Guard::observe("etcd-main", device.node(), &node.path("mnt"))]);
     node.start();
-    let status = node.await_status("etcd-main", "would_hold", |status| status["would_hold"] == true);
+    let status = node.await_status("etcd-main", "a finished look", |status| status["state"] == "observing");
+    assert_eq!(status["would_hold"], true, "{status:#}");
     assert!(codes(&status["reasons"]).contains(&"empty-beside-old".to_owned()), "{status:#}");
     // It says so and does nothing about it.
     run("touch", &[&node.path("mnt/written-by-the-system").to_string_lossy()]);

@@ -79,7 +79,8 @@ fn observe_would_hold_a_device_that_enforce_would_hold() {
     let mut node = Node::new();
     node.configure(&[Guard::observe("main", device.node(), &node.path("mnt")).data_dir("data")]);
     node.start();
-    let status = node.await_status("main", "would_hold", |status| status["would_hold"] == true);
+    let status = node.await_status("main", "a finished look", |status| status["state"] == "observing");
+    assert_eq!(status["would_hold"], true, "{status:#}");
     assert!(codes(&status["reasons"]).contains(&"backup-superblock-found".to_owned()), "{status:#}");
     assert_eq!(before, device.sha256());
 }

@@ -20,6 +20,7 @@ mod incidents_c;
 mod incidents_d;
 mod install;
 mod layers;
+mod mutants;
 mod probe;
 mod record;
 mod sandbox;
