@@ -101,6 +101,8 @@ impl Wanted<'_> {
              # The agent's own layers are tested too. An order, no dependency: without an agent this says so and waits.\n\
              Wants=volhold.service\n\
              After=volhold.service\n\
+             # Stopping it would stop the gate, and etcd behind it.\n\
+             RefuseManualStop=yes\n\
              \n\
              [Service]\n\
              Type=oneshot\n\
@@ -246,6 +248,11 @@ pub fn kubeadm_patch(guard: &GuardName) -> PathBuf {
 /// The configuration layer that switches a guard to enforce.
 pub fn enforce_path(guard: &GuardName) -> PathBuf {
     Path::new(CONF_D).join(format!("50-enable-{guard}.toml"))
+}
+
+/// The file of the unit that tests the layers at first boot.
+pub fn first_boot_path(guard: &GuardName) -> PathBuf {
+    unit_path(&first_boot(guard))
 }
 
 fn unit_path(unit: &str) -> PathBuf {

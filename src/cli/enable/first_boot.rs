@@ -14,7 +14,7 @@ use crate::cli::output::{Context, Failure, diagnose};
 use crate::config::{Sources, load};
 use crate::gate::notify;
 use crate::install::doctor::{Check, Outcome};
-use crate::install::drop_in::enforce_path;
+use crate::install::drop_in::{enforce_path, first_boot_path};
 use crate::install::files::Root;
 use crate::model::Observed;
 use std::path::Path;
@@ -27,6 +27,10 @@ pub fn run(context: &Context, args: &EnableArgs) -> Result<Exit, Failure> {
     let sources = super::in_root(&context.sources, None)?;
     let mut told = String::new();
     loop {
+        if disabled(args)? {
+            diagnose("volhold: disabled meanwhile; nothing is guarded\n");
+            return Ok(Exit::Ok);
+        }
         let words = match attempt(&sources, args)? {
             None => break,
             Some(check) => {
@@ -43,6 +47,15 @@ pub fn run(context: &Context, args: &EnableArgs) -> Result<Exit, Failure> {
     }
     notify::status("every layer holds; the guard enforces");
     Ok(Exit::Ok)
+}
+
+/// `volhold disable` has taken the unit away that this runs in: what waits behind it is to go on.
+fn disabled(args: &EnableArgs) -> Result<bool, Failure> {
+    let root = super::open_root(None)?;
+    let there = |name| root.read(&first_boot_path(name)).map(|text| text.is_some());
+    let there: Result<Vec<bool>, _> = args.names.iter().map(there).collect();
+    let there = there.map_err(|error| super::file_failure(&error))?;
+    Ok(!there.contains(&true))
 }
 
 /// The first layer that does not hold; `None`: the guard enforces.

@@ -119,6 +119,7 @@ fn the_gate_waits_for_the_test_of_the_first_boot_which_is_done_once() {
     let condition = format!("\nConditionPathExists=!{}\n", enforce_path(&guard).display());
     assert!(unit.text.contains(&condition), "{}", unit.text);
     assert!(unit.text.contains("enable --preset etcd-service --first-boot etcd-main\n"));
+    assert!(unit.text.contains("\nRefuseManualStop=yes\n"), "stopping it would stop etcd");
     let gate = files.iter().find(|file| file.path.ends_with("50-volhold-first-boot.conf")).unwrap();
     assert!(gate.text.contains("\nRequires=volhold-first-boot@etcd-main.service\nAfter=volhold-first-boot@"));
 }
