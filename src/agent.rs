@@ -16,6 +16,8 @@ mod find;
 mod fleet;
 /// The quick verdict of `volhold gate check`.
 pub mod gate_check;
+/// Whether the kernel is new enough.
+pub mod kernel;
 /// The pure state machine.
 pub mod machine;
 /// One guard's ledgers.

@@ -16,6 +16,7 @@ mod history;
 mod inspect;
 pub mod manual;
 mod output;
+mod reference;
 mod status;
 pub mod text;
 mod wait;
@@ -50,6 +51,7 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::Explain(args) => explain::run(context, &args),
         // Answered before: it prints and ends in its own way.
         Verb::Worker { .. } => Ok(Exit::Error),
+        Verb::Reference { what } => reference::run(what),
         Verb::Config { verb: ConfigVerb::Check { path } } => config::check(context, path.as_deref()),
         Verb::Config { verb: ConfigVerb::Show { origin } } => config::show(context, origin),
         Verb::Inspect { target } => inspect::run(context, &target),

@@ -21,6 +21,7 @@
 mod change;
 mod check;
 mod kept;
+pub mod keys;
 mod merge;
 mod outside;
 mod place;

@@ -3,6 +3,7 @@
 use super::exit::Exit;
 use super::output::{Context, Failure, diagnose};
 use super::wait::tell_held;
+use crate::agent::kernel::{self, Kernel};
 use crate::agent::{self, GateCheck};
 use crate::model::GuardName;
 use std::io::IsTerminal;
@@ -11,6 +12,14 @@ use tracing_subscriber::EnvFilter;
 /// Runs the agent until it is told to stop.
 pub fn run(context: &Context) -> Result<Exit, Failure> {
     log();
+    match kernel::running() {
+        Kernel::NewEnough => {}
+        too_old @ Kernel::TooOld { .. } => {
+            return Err(Failure::new(Exit::BadConfig, too_old.to_string())
+                .advise("nothing was looked at, and gates stay as they are; boot a newer kernel"));
+        }
+        unreadable @ Kernel::Unreadable { .. } => tracing::warn!(event = "kernel.unreadable", "{unreadable}"),
+    }
     let standing = context.standing()?;
     agent::run(context.sources.clone(), standing)
         .map_err(|e| Failure::new(Exit::Error, "the agent cannot run").because(&e))?;

@@ -127,11 +127,28 @@ pub enum Verb {
     /// One reader of untrusted bytes; the agent starts it
     #[command(hide = true)]
     Worker { request: String },
+    /// Print what a package ships: manual pages and completions
+    #[command(hide = true)]
+    Reference { what: Reference },
     /// Read the configuration
     Config {
         #[command(subcommand)]
         verb: ConfigVerb,
     },
+}
+
+/// What `volhold reference` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Reference {
+    #[value(name = "volhold.8")]
+    Volhold8,
+    #[value(name = "volhold.toml.5")]
+    VolholdToml5,
+    #[value(name = "volhold-reasons.7")]
+    VolholdReasons7,
+    Bash,
+    Zsh,
+    Fish,
 }
 
 #[derive(Debug, Args)]

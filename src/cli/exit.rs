@@ -54,7 +54,7 @@ impl Exit {
             Exit::NoMatch => "the device, directory or record asked for is not there",
             Exit::TryLater => "not decided yet, or the time given is over",
             Exit::NoPermission => "not permitted; most verbs need root",
-            Exit::BadConfig => "the configuration is wrong, or does not know this guard",
+            Exit::BadConfig => "the configuration is wrong or does not know this guard, or the kernel is too old",
         }
     }
 }

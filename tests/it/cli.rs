@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use volhold::cli::exit::Exit;
+use volhold::config::keys;
 use volhold::model::{
     BlkidAnswer, BootId, Content, ContentClass, DataDirReport, Decision, DecisionEvidence, DecisionVerdict, DevNum,
     DeviceFacts, DeviceReading, DirRole, EtcdGeneration, Fact, Finding, FindingKind, Fingerprint, Gate, GuardStatus,
@@ -612,4 +613,17 @@ fn the_readme_has_every_exit_code_as_the_program_means_it() {
     let rows: Vec<&str> = rows.into_iter().take_while(|l| l.starts_with('|')).collect();
     let wanted: Vec<String> = Exit::ALL.iter().map(|e| format!("| {} | {} |", e.code(), e.meaning())).collect();
     assert_eq!(rows, wanted);
+}
+
+#[test]
+fn the_readme_has_every_key_of_the_configuration_as_the_manual_describes_it() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let tables = keys::TABLES.iter().map(|(table, keys)| (format!("[{table}]"), *keys));
+    for (table, keys) in std::iter::once(("[[guard]]".to_owned(), keys::GUARD)).chain(tables) {
+        let head = format!("| key in `{table}`");
+        let rows: Vec<&str> = readme.lines().skip_while(|l| !l.starts_with(&head)).skip(2).collect();
+        let rows: Vec<&str> = rows.into_iter().take_while(|l| l.starts_with('|')).collect();
+        let wanted: Vec<String> = keys.iter().map(keys::Key::row).collect();
+        assert_eq!(rows, wanted);
+    }
 }

@@ -1,0 +1,125 @@
+//! What a package ships beside the program, made from the same definitions that the program runs on: manual pages and
+//! completions for shells. A hidden verb, so that what is installed cannot differ from what was built.
+
+mod conf;
+mod page;
+mod reasons;
+mod verbs;
+
+use super::args::{Cli, Reference};
+use super::exit::Exit;
+use super::output::{Failure, put};
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+
+/// Prints one of them.
+pub fn run(what: Reference) -> Result<Exit, Failure> {
+    put(&text(what))?;
+    Ok(Exit::Ok)
+}
+
+fn text(what: Reference) -> String {
+    match what {
+        Reference::Volhold8 => verbs::page(),
+        Reference::VolholdToml5 => conf::page(),
+        Reference::VolholdReasons7 => reasons::page(),
+        Reference::Bash => completion(Shell::Bash),
+        Reference::Zsh => completion(Shell::Zsh),
+        Reference::Fish => completion(Shell::Fish),
+    }
+}
+
+fn completion(shell: Shell) -> String {
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut visible(), "volhold", &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The command line as people see it: generators complete hidden verbs too.
+fn visible() -> Command {
+    let all = Cli::command();
+    let verbs = all.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
+    Command::new("volhold")
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_help_subcommand(true)
+        .args(all.get_arguments().cloned())
+        .subcommands(verbs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::keys;
+    use crate::model::ReasonCode;
+
+    /// The page as a reader searches it: no font changes, plain dashes.
+    fn plain(what: Reference) -> String {
+        let fonts = ["\\fB", "\\fI", "\\fR", "\\&"];
+        fonts.iter().fold(text(what), |text, font| text.replace(font, "")).replace("\\-", "-")
+    }
+
+    fn verbs_of(command: &clap::Command, before: &str, found: &mut Vec<String>) {
+        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help") {
+            let name = format!("{before} {}", verb.get_name());
+            if verb.has_subcommands() { verbs_of(verb, &name, found) } else { found.push(name) }
+        }
+    }
+
+    #[test]
+    fn the_manual_has_every_verb_every_flag_and_every_exit_code() {
+        let page = plain(Reference::Volhold8);
+        let mut command = Cli::command();
+        command.build();
+        let mut verbs = Vec::new();
+        verbs_of(&command, "volhold", &mut verbs);
+        assert!(verbs.len() > 10, "{verbs:?}");
+        for verb in &verbs {
+            assert!(page.contains(&format!(".SS \"{verb}")), "{verb}");
+        }
+        for flag in ["--config", "--set", "--output", "--timeout", "--for", "--restored", "--origin"] {
+            assert!(page.contains(flag), "{flag}");
+        }
+        for exit in Exit::ALL {
+            assert!(page.contains(exit.meaning()), "{exit:?}");
+        }
+        assert!(!page.contains("worker") && !page.contains("reference"), "hidden verbs stay hidden");
+    }
+
+    #[test]
+    fn the_manual_of_the_configuration_has_every_key_and_no_other() {
+        let page = plain(Reference::VolholdToml5);
+        let keys = |head: &str| -> Vec<String> {
+            let section = page.split(".SH ").find(|section| section.starts_with(head)).unwrap_or_default().to_owned();
+            let lines: Vec<&str> = section.lines().collect();
+            lines
+                .windows(2)
+                .filter(|two| two.first() == Some(&".TP"))
+                .map(|two| two[1].replace(" (needed)", ""))
+                .collect()
+        };
+        let names = |keys: &[keys::Key]| keys.iter().map(|key| key.name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(keys("GUARDS"), names(keys::GUARD));
+        for (table, list) in keys::TABLES {
+            assert_eq!(keys(&table.to_ascii_uppercase()), names(list));
+        }
+    }
+
+    #[test]
+    fn the_manual_of_reasons_has_every_code() {
+        let page = plain(Reference::VolholdReasons7);
+        for code in ReasonCode::ALL {
+            assert!(page.contains(&format!(".SS {}\n", code.as_str())), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn every_shell_is_told_the_verbs_and_none_of_the_hidden_ones() {
+        for shell in [Reference::Bash, Reference::Zsh, Reference::Fish] {
+            let text = text(shell);
+            for verb in ["status", "explain", "adopt", "gate"] {
+                assert!(text.contains(verb), "{shell:?} {verb}");
+            }
+            assert!(!text.contains("worker") && !text.contains("untrusted"), "{shell:?}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! volhold-reasons(7): the page of every reason code, as `volhold explain` prints it.
+
+use super::super::manual::{self, Names};
+use super::page::Page;
+use crate::model::ReasonCode;
+use roff::{bold, roman};
+
+pub(super) fn page() -> String {
+    let mut page = Page::new("VOLHOLD-REASONS", "7", "volhold-reasons", "why volhold holds, and what to do then");
+    page.section("DESCRIPTION");
+    page.para(
+        "Every hold, refusal and warning has a reason code. `volhold explain NAME` prints the page of what holds a guard with \
+         its own names filled in; `volhold explain --reason CODE` prints any. Choices are listed safest first.",
+    );
+    page.section("REASONS");
+    let names = Names::default();
+    for code in ReasonCode::ALL {
+        let entry = manual::page(*code);
+        page.subsection(code.as_str());
+        page.para(&format!("({})", entry.severity.word()));
+        for text in [entry.found, entry.means, entry.without] {
+            page.para(&typed(&names.fill(text)));
+        }
+        for check in entry.check {
+            page.para(&format!("Look: {}", typed(&names.fill(check))));
+        }
+        for choice in entry.choices {
+            let safe = if choice.safe { "Safe. " } else { "" };
+            page.term(
+                vec![roman("Choose: "), bold(names.fill(choice.command))],
+                &typed(&format!("{safe}{}", names.fill(choice.effect))),
+            );
+        }
+    }
+    page.section("SEE ALSO");
+    page.para("volhold(8), volhold.toml(5)");
+    page.finish()
+}
+
+/// These texts are written for a terminal: a lone backtick would set the rest in bold.
+fn typed(text: &str) -> String {
+    if text.matches('`').count().is_multiple_of(2) { text.to_owned() } else { text.replace('`', "") }
+}
