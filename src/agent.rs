@@ -39,7 +39,7 @@ use crate::config::{Config, GuardConfig, Http, Sources};
 use crate::device::uevents::Uevents;
 use crate::gate::http::{Limits, Options, Server};
 use crate::gate::readers::Readers;
-use crate::gate::{files, notify};
+use crate::gate::{claims, files, notify};
 use crate::model::{BootId, FsUuid, GuardName, Records, StartKind, StartPolicy};
 use crate::record;
 use crate::watch::{MountTable, RequestWatch};
@@ -145,6 +145,11 @@ async fn listen(hints: broadcast::Sender<Hint>, run: std::path::PathBuf) {
         Some((watching, requests)) => (Some(watching), Some(requests)),
         None => (None, None),
     };
+    let keepers = RequestWatch::start_named(&files::claims_dir(&run), claims::guard_of);
+    let (_watching_too, mut keepers) = match heard("keepers of claims", keepers) {
+        Some((watching, keepers)) => (Some(watching), Some(keepers)),
+        None => (None, None),
+    };
     loop {
         let hint = tokio::select! {
             event = async { match &mut uevents { Some(uevents) => uevents.next().await, None => std::future::pending().await } } => {
@@ -171,6 +176,15 @@ async fn listen(hints: broadcast::Sender<Hint>, run: std::path::PathBuf) {
                     Some(None) => Hint::SomeRequest,
                     None => {
                         requests = None;
+                        continue;
+                    }
+                }
+            }
+            name = async { match &mut keepers { Some(keepers) => keepers.recv().await, None => std::future::pending().await } } => {
+                match name {
+                    Some(name) => Hint::Keeper(name),
+                    None => {
+                        keepers = None;
                         continue;
                     }
                 }

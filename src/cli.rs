@@ -34,6 +34,9 @@ pub fn run() -> ExitCode {
     if let Verb::Worker { request } = &cli.verb {
         return ExitCode::from(crate::worker::child_main(request));
     }
+    if let Verb::KeepClaim { run, name } = &cli.verb {
+        return wait::keep_claim(run, name).into();
+    }
     let context = Context { sources: Sources::of_process(&cli.config, &cli.set), output: cli.output };
     let exit = match dispatch(&context, cli.verb) {
         Ok(exit) => exit,
@@ -47,10 +50,11 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::Run => agent::run(context),
         Verb::Gate { verb: GateVerb::Check { name } } => agent::gate_check(context, &name),
         Verb::History { name } => history::run(context, name.as_ref()),
-        Verb::Status { timings } => status::run(context, timings),
+        Verb::Status { held: true, .. } => status::held(context),
+        Verb::Status { held: false, timings } => status::run(context, timings),
         Verb::Explain(args) => explain::run(context, &args),
         // Answered before: it prints and ends in its own way.
-        Verb::Worker { .. } => Ok(Exit::Error),
+        Verb::Worker { .. } | Verb::KeepClaim { .. } => Ok(Exit::Error),
         Verb::Reference { what } => reference::run(what),
         Verb::Config { verb: ConfigVerb::Check { path } } => config::check(context, path.as_deref()),
         Verb::Config { verb: ConfigVerb::Show { origin } } => config::show(context, origin),

@@ -29,6 +29,7 @@ mod show;
 mod written;
 
 pub use change::{hold_back, removal_held_back};
+pub use check::RUN as DEFAULT_RUN;
 pub use kept::{Kept, KeptError, kept_text, parse_kept, parse_running, running_text};
 pub use place::{Place, Problem};
 pub use show::{device_words, json, toml};

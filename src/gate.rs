@@ -13,6 +13,8 @@
 )]
 #![expect(clippy::disallowed_methods, reason = "writes below the run folder, and nowhere else")]
 
+/// Copies of a held guard's claim in the processes that wait for its gate.
+pub mod claims;
 /// The state of all guards, from the agent to whoever tells about it.
 pub mod feed;
 /// Ready files, published facts, the status file, requests.

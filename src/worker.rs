@@ -10,11 +10,13 @@
 mod blocking;
 mod child;
 pub mod confine;
+mod keeper;
 mod parent;
 
 pub use blocking::{examine_volume_blocking, probe_blocking};
 pub use child::child_main;
 pub use confine::landlock_holds;
+pub use keeper::Keeper;
 pub use parent::{Deadline, examine_volume, mark, probe, running, second_reading};
 
 use crate::etcd::VolumeHints;

@@ -129,6 +129,10 @@ impl Driver {
             event = match wake {
                 Some(Wake::LookAgain) => Some(Event::LookAgain),
                 Some(Wake::Mark) => Some(self.mark().await),
+                Some(Wake::Share) => {
+                    self.share_claim().await;
+                    None
+                }
                 None => {
                     let order = orders.borrow_and_update().clone();
                     match (self.obey(order).await, orders.has_changed()) {

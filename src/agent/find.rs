@@ -3,9 +3,10 @@
 use super::machine::Place;
 use super::memory::Memory;
 use crate::device::{self, Device, Resolved, Sysfs};
-use crate::gate::{files, notify};
+use crate::gate::{claims, files, notify};
 use crate::model::{DeviceFacts, DeviceSpec, DeviceUse, GuardName, Mode, Observed, Reason, ReasonCode, Why};
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -53,11 +54,12 @@ pub fn find(sought: &Sought, held: Option<Device>) -> (Option<Device>, Result<Fo
             Err(error) => return (None, Err(error.reason())),
         },
     };
-    if let Some(stored) = notify::take_stored(&sought.guard)
+    if let Some(stored) = kept_claim(sought, &device)
         && let Err(error) = device.adopt_claim(stored)
     {
         // It is the claim on another device, or on an earlier attachment: of no use, and let go.
-        tracing::warn!(event = "claim.stale", guard = %sought.guard, "the claim that systemd kept does not fit: {}", error.reason().message);
+        tracing::warn!(event = "claim.stale", guard = %sought.guard, "the claim that was kept does not fit: {}", error.reason().message);
+        claims::take_back(&sought.run, &sought.guard);
     }
     let mut facts = match device.facts() {
         Ok(facts) => facts,
@@ -84,6 +86,20 @@ pub fn find(sought: &Sought, held: Option<Device>) -> (Option<Device>, Result<Fo
         }
     };
     (Some(device), Ok(FoundAt { facts, place, mounted_at, gate_open }))
+}
+
+/// The claim that an agent before this one had: systemd keeps it over a restart, whoever waits for a held guard over a stop.
+/// One that observes takes none, and lets none be kept.
+fn kept_claim(sought: &Sought, device: &Device) -> Option<OwnedFd> {
+    let stored = notify::take_stored(&sought.guard);
+    match sought.mode {
+        Mode::Enforce if device.claimed() => None,
+        Mode::Enforce => stored.or_else(|| claims::recover(&sought.run, &sought.guard)),
+        Mode::Observe => {
+            claims::take_back(&sought.run, &sought.guard);
+            stored
+        }
+    }
 }
 
 /// The opened device is the one that the name leads to now, and its attachment never ended.

@@ -21,6 +21,8 @@ pub enum Hint {
     Request(GuardName),
     /// A person typed a verb, and which guard it is for was lost.
     SomeRequest,
+    /// A process that can keep a copy of this guard's claim has come. `None`: which guard's was lost.
+    Keeper(Option<GuardName>),
 }
 
 /// What the guard is to do.
@@ -29,6 +31,8 @@ pub enum Wake {
     LookAgain,
     /// Read and keep durable progress.
     Mark,
+    /// Give the claim to whoever waits, too.
+    Share,
 }
 
 /// How often a device is looked for that is not there, or is in somebody else's hands.
@@ -188,6 +192,10 @@ impl Rounds {
             Some(Hint::Request(name)) if name == self.name => Some(Wake::LookAgain),
             Some(Hint::Request(_)) => None,
             Some(Hint::SomeRequest) => Some(Wake::LookAgain),
+            Some(Hint::Keeper(name)) => {
+                let held = matches!(state, State::Held { .. });
+                (held && name.is_none_or(|name| name == self.name)).then_some(Wake::Share)
+            }
             Some(Hint::Block(name)) => {
                 let about_another = name.is_some() && self.device.is_some() && name != self.device;
                 let quiet = OWN_ECHO.saturating_mul(1_u32 << self.repeats.min(8));

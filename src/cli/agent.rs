@@ -2,7 +2,7 @@
 
 use super::exit::Exit;
 use super::output::{Context, Failure, diagnose};
-use super::wait::tell_held;
+use super::wait::{bypassed, default_run, tell_held};
 use crate::agent::kernel::{self, Kernel};
 use crate::agent::{self, GateCheck};
 use crate::model::GuardName;
@@ -49,7 +49,12 @@ pub fn needs_root(what: &str) -> Result<(), Failure> {
 /// May etcd start on this guard's volume, now?
 pub fn gate_check(context: &Context, name: &GuardName) -> Result<Exit, Failure> {
     needs_root("ask about a gate")?;
-    let config = context.config()?;
+    let config = context.config();
+    let run = config.as_ref().map_or_else(|_unusable| default_run(), |config| config.paths.run.clone());
+    if let Some(exit) = bypassed(&run, name) {
+        return Ok(exit);
+    }
+    let config = config?;
     Ok(match agent::gate_check(&config, name) {
         GateCheck::Open | GateCheck::Observes => Exit::Ok,
         GateCheck::NotYet => {

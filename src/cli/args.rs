@@ -51,6 +51,10 @@ pub enum Verb {
         /// Show how long each step of the last way from the device to the verdict took
         #[arg(long)]
         timings: bool,
+        /// Only the names of held guards, one a line. Exit code 3 where there is one, 0 where there is none, whatever else
+        /// waits: asked before volhold is removed, which would let held volumes go
+        #[arg(long, conflicts_with = "timings")]
+        held: bool,
     },
     /// Explain the last decision about a guard: what was found, what was not done, what to choose
     Explain(ExplainArgs),
@@ -130,6 +134,9 @@ pub enum Verb {
     /// Print what a package ships: manual pages and completions
     #[command(hide = true)]
     Reference { what: Reference },
+    /// Keeps a copy of a held guard's claim; `wait` starts it
+    #[command(hide = true)]
+    KeepClaim { run: PathBuf, name: GuardName },
     /// Read the configuration
     Config {
         #[command(subcommand)]

@@ -9,7 +9,7 @@ use super::output::{Context, Failure};
 use super::text::{Screen, Tone, bytes, count, since};
 use crate::config::Config;
 use crate::gate::GateError;
-use crate::gate::files::read_status;
+use crate::gate::files::{bypasses, read_status};
 use crate::model::{
     AgentFacts, DataDirReport, EtcdGeneration, Gate, GuardName, GuardStatus, Mode, Progress, Reason, StateName, Status,
     StatusDocument, Time,
@@ -46,11 +46,31 @@ pub fn agent_of(status: Option<&Status>) -> AgentFacts {
 pub fn run(context: &Context, timings: bool) -> Result<Exit, Failure> {
     let config = context.config()?;
     let status = read(&config)?;
+    let document = document(&config, status);
+    context.print(&document, |screen| draw(screen, &document, timings, Time::now()))?;
+    Ok(exit(&document))
+}
+
+/// `status --held`: what a package's removal asks. From what the agent wrote last, also when it is gone: its claims may not be.
+pub fn held(context: &Context) -> Result<Exit, Failure> {
+    let config = context.config()?;
+    let status = read(&config)?;
+    let mut document = document(&config, status);
+    document.guards.retain(|guard| guard.gate == Gate::Held && guard.mode == Mode::Enforce);
+    document.unreported.clear();
+    context.print(&document, |screen| {
+        for guard in &document.guards {
+            screen.verbatim(0, guard.name.as_str());
+        }
+    })?;
+    Ok(exit(&document))
+}
+
+fn document(config: &Config, status: Option<Status>) -> StatusDocument {
     let agent = agent_of(status.as_ref());
     let configured: Vec<GuardName> = config.guards.iter().map(|guard| guard.name.clone()).collect();
     let document = StatusDocument::new(agent, status, &configured);
-    context.print(&document, |screen| draw(screen, &document, timings, Time::now()))?;
-    Ok(exit(&document))
+    StatusDocument { bypassed: bypasses(&config.paths.run), ..document }
 }
 
 /// Held outweighs waiting, and a guard that nobody reports is not open.
@@ -74,6 +94,11 @@ fn draw(screen: &mut Screen, document: &StatusDocument, timings: bool, now: Time
     }
     for warning in &document.warnings {
         screen.hanging("  warning", 11, warning);
+    }
+    for bypass in &document.bypassed {
+        screen.tone(Tone::Bad, &format!("{} is BYPASSED until the next boot:", bypass.name));
+        screen.para(2, &bypass.note);
+        screen.para(2, "volhold has NOT checked its volume and data. Its gate counts as open for etcd.");
     }
     screen.blank();
     if document.guards.is_empty() && document.unreported.is_empty() {

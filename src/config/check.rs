@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 
 pub(super) const STATE: &str = "/var/lib/volhold";
-const RUN: &str = "/run/volhold";
+/// `paths.run` unless configured otherwise.
+pub const RUN: &str = "/run/volhold";
 const DIR_MODE: u32 = 0o700;
 /// Options that would undo what volhold relies on, with the reason.
 const FORBIDDEN_OPTIONS: &[(&str, &str)] = &[

@@ -8,21 +8,26 @@
 //! <run>/status.json          the state of every guard
 //! <run>/volhold.sock         HTTP, while an agent runs (`http`)
 //! <run>/requests/NAME        somebody asked this guard to look again
+//! <run>/claims/NAME.PID      socket of a process that keeps a copy of a held guard's claim ([`super::claims`])
+//! <run>/bypass/NAME          a person has opened the gate by hand; until the next boot nothing is asked of volhold
 //! ```
 
 use super::readers::Readers;
-use crate::model::{BootId, DevNum, FsUuid, GuardName, StartKind, Status, Time, VolumeId};
+use crate::model::{BootId, Bypass, DevNum, FsUuid, GuardName, StartKind, Status, Time, VolumeId};
 use nix::fcntl::OFlag;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Largest file that is read back.
 const MAX_READ: u64 = 16 * 1024 * 1024;
+/// Most of a bypass's note that is shown.
+const MAX_NOTE: u64 = 1024;
 
 /// A file below the run dir cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -124,11 +129,38 @@ pub fn requests_dir(run: &Path) -> PathBuf {
     run.join("requests")
 }
 
+/// `<run>/claims`
+pub fn claims_dir(run: &Path) -> PathBuf {
+    run.join("claims")
+}
+
+/// `<run>/bypass/NAME`
+pub fn bypass_path(run: &Path, guard: &GuardName) -> PathBuf {
+    run.join("bypass").join(guard.as_str())
+}
+
+/// Gives a keeper's socket the name under which it is found.
+pub(super) fn name_claim_socket(dir: &impl AsFd, making: &str, name: &str) -> rustix::io::Result<()> {
+    rustix::fs::renameat(dir, making, dir, name)
+}
+
+/// Takes away the socket of a keeper that is gone.
+pub(super) fn remove_claim_socket(run: &Path, name: &str) {
+    if let Err(error) = remove(&claims_dir(run).join(name)) {
+        tracing::debug!(event = "claim.socket", %error, "a socket that nobody listens at stays");
+    }
+}
+
 /// Creates the run dir and what lies in it, with the modes that they must have.
 pub fn prepare(run: &Path) -> Result<(), GateError> {
-    for (dir, mode) in
-        [(run.to_owned(), 0o755), (run.join("open"), 0o755), (run.join("published"), 0o755), (requests_dir(run), 0o700)]
-    {
+    for (dir, mode) in [
+        (run.to_owned(), 0o755),
+        (run.join("open"), 0o755),
+        (run.join("published"), 0o755),
+        (run.join("bypass"), 0o755),
+        (requests_dir(run), 0o700),
+        (claims_dir(run), 0o700),
+    ] {
         ensure_dir(&dir, mode).map_err(|source| GateError::Write { path: dir, source })?;
     }
     Ok(())
@@ -243,6 +275,27 @@ pub fn is_open(run: &Path, guard: &GuardName, this: &BootId) -> Result<bool, Gat
         Err(GateError::Parse { .. }) => Ok(true),
         Err(error) => Err(error),
     }
+}
+
+/// The bypass of this guard in this boot ([`bypass_path`]), if there is one. A marker that cannot be read counts: who put it there needs etcd now.
+pub fn bypass(run: &Path, guard: &GuardName) -> Option<Bypass> {
+    let path = bypass_path(run, guard);
+    path.symlink_metadata().ok().filter(|metadata| metadata.is_file())?;
+    let options =
+        OpenOptions::new().read(true).custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()).open(&path);
+    let mut note = Vec::new();
+    // Words are all that can be missing.
+    let _read = options.and_then(|file| file.take(MAX_NOTE).read_to_end(&mut note));
+    Some(Bypass { name: guard.clone(), note: String::from_utf8_lossy(&note).trim().to_owned() })
+}
+
+/// Every bypass in this boot, by name.
+pub fn bypasses(run: &Path) -> Vec<Bypass> {
+    let names = std::fs::read_dir(run.join("bypass")).into_iter().flatten().flatten();
+    let mut found: Vec<Bypass> =
+        names.filter_map(|entry| bypass(run, &entry.file_name().to_str()?.parse().ok()?)).collect();
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    found
 }
 
 /// Removes a ready file, for the reasons that allow it. `false`: there was none.

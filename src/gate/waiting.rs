@@ -8,7 +8,7 @@
 
 use super::files::{self, GateError};
 use super::notify;
-use crate::model::{BootId, Gate, GuardName, GuardStatus, Reason};
+use crate::model::{BootId, Bypass, Gate, GuardName, GuardStatus, Reason};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
@@ -33,6 +33,8 @@ pub enum Until {
 pub enum WaitOutcome {
     /// The gate is open (exit 0).
     Open,
+    /// A person has opened it by hand: nobody has looked at the volume (exit 0, loudly).
+    Bypassed(Bypass),
     /// The guard is held, for these reasons, and that is enough or the time is over (exit 3).
     Held(Vec<Reason>),
     /// Time is over and there is no verdict yet (exit 75). The state that the agent last wrote, if there is one.
@@ -58,9 +60,13 @@ pub fn wait(
     loop {
         // Watch first, then look: what changes in between rings.
         bell.arm(run)?;
-        if files::is_open(run, guard, boot_id)? {
+        if files::bypass(run, guard).is_none() && files::is_open(run, guard, boot_id)? {
             notify::status("open");
             return Ok(WaitOutcome::Open);
+        }
+        if let Some(bypass) = files::bypass(run, guard) {
+            notify::status(&format!("BYPASSED: {}", bypass.note));
+            return Ok(WaitOutcome::Bypassed(bypass));
         }
         match look(run, guard) {
             Some(now) => {
@@ -143,7 +149,7 @@ impl Bell {
         Ok(Bell { fd })
     }
 
-    /// Watches the run dir and the ready files, or, where they are missing, the nearest directory above that exists. Watching
+    /// Watches the run dir, the ready files and the bypasses, or, where they are missing, the nearest directory above that exists. Watching
     /// what is watched already changes nothing.
     fn arm(&self, run: &Path) -> Result<(), GateError> {
         let mask = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
@@ -153,6 +159,7 @@ impl Bell {
             Err(errno) => Err(GateError::Watch { path: path.to_owned(), source: errno.into() }),
         };
         watch(&run.join("open"))?;
+        watch(&run.join("bypass"))?;
         for dir in run.ancestors() {
             if watch(dir)? {
                 break;

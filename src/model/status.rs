@@ -36,6 +36,9 @@ pub struct StatusDocument {
     /// As in [`Status`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Gates that a person has opened by hand, without volhold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bypassed: Vec<Bypass>,
     /// Configured guards about which the agent has told nothing: not open.
     pub unreported: Vec<GuardName>,
 }
@@ -46,8 +49,25 @@ impl StatusDocument {
         let (guards, config, warnings) = status.map(|s| (s.guards, s.config, s.warnings)).unwrap_or_default();
         let unreported =
             configured.iter().filter(|name| guards.iter().all(|guard| guard.name != **name)).cloned().collect();
-        StatusDocument { api_version: "volhold/v1", kind: "Status", agent, guards, config, warnings, unreported }
+        StatusDocument {
+            api_version: "volhold/v1",
+            kind: "Status",
+            agent,
+            guards,
+            config,
+            warnings,
+            bypassed: Vec::new(),
+            unreported,
+        }
     }
+}
+
+/// A person has opened this gate by hand, in this boot and without volhold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Bypass {
+    pub name: GuardName,
+    /// The person's words, or those of the command.
+    pub note: String,
 }
 
 /// The agent behind a status.

@@ -1,4 +1,5 @@
-//! Requests that the CLI has put down for guards: files in `<run>/requests`, named like the guard.
+//! Requests that the CLI has put down for guards: files in `<run>/requests`, named like the guard; and the sockets of
+//! processes that can keep a claim, in `<run>/claims`.
 
 use super::tree::{Stir, Tree, WatchError};
 use crate::model::GuardName;
@@ -26,17 +27,30 @@ impl RequestWatch {
     ///
     /// Must be called within a runtime.
     pub fn start(dir: &Path) -> Result<(Self, mpsc::Receiver<Option<GuardName>>), WatchError> {
+        Self::start_named(dir, |name| name.parse().ok())
+    }
+
+    /// The same for files that are named in another way: `guard_of` says for which guard one is, if for any.
+    pub fn start_named(
+        dir: &Path,
+        guard_of: fn(&str) -> Option<GuardName>,
+    ) -> Result<(Self, mpsc::Receiver<Option<GuardName>>), WatchError> {
         let parent = dir.parent().unwrap_or(dir).to_owned();
         // From above the run dir on, which may be taken away and come again.
         let above = parent.parent().unwrap_or(&parent).to_owned();
         let tree = Tree::new(vec![(above, false), (parent, false), (dir.to_owned(), true)])?;
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(follow(tree, dir.to_owned(), sender));
+        let task = tokio::spawn(follow(tree, dir.to_owned(), guard_of, sender));
         Ok((RequestWatch { task }, receiver))
     }
 }
 
-async fn follow(mut tree: Tree, dir: std::path::PathBuf, sender: mpsc::Sender<Option<GuardName>>) {
+async fn follow(
+    mut tree: Tree,
+    dir: std::path::PathBuf,
+    guard_of: fn(&str) -> Option<GuardName>,
+    sender: mpsc::Sender<Option<GuardName>>,
+) {
     loop {
         let stirs = match tree.next().await {
             Ok(stirs) => stirs,
@@ -52,9 +66,9 @@ async fn follow(mut tree: Tree, dir: std::path::PathBuf, sender: mpsc::Sender<Op
                 Stir::Joined(path) | Stir::Gone(path) if path == dir => None,
                 Stir::Appeared(path) | Stir::Written(path) if path.parent() == Some(&dir) => {
                     // What is being written has a name that no guard can have.
-                    match path.file_name().and_then(|name| name.to_str()).map(str::parse::<GuardName>) {
-                        Some(Ok(guard)) => Some(guard),
-                        Some(Err(_)) | None => continue,
+                    match path.file_name().and_then(|name| name.to_str()).and_then(guard_of) {
+                        Some(guard) => Some(guard),
+                        None => continue,
                     }
                 }
                 Stir::Joined(_) | Stir::Appeared(_) | Stir::Written(_) | Stir::Gone(_) => continue,

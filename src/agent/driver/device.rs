@@ -9,11 +9,11 @@ use crate::agent::machine::{Event, Found};
 use crate::cloud::{Local, VolumeProvider};
 use crate::device::Device;
 use crate::fault::fault_point;
-use crate::gate::notify;
+use crate::gate::{claims, notify};
 use crate::model::{BootMillis, DeviceReading, GuardStatus, Mode, Observed, Progress, ReasonCode, Time, Why};
 use crate::probe::ProbeRequest;
 use crate::worker::{self, Deadline};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 impl Driver {
@@ -114,8 +114,28 @@ impl Driver {
 
     /// The copy in systemd's store is a claim too: whoever needs the device needs it gone.
     pub(super) async fn unstore_claim(&self) {
-        let name = self.config.name.clone();
-        let _gone = blocking(Duration::from_secs(5), move || notify::unstore(&name)).await;
+        let (run, name) = (self.run.clone(), self.config.name.clone());
+        // Who keeps a copy and does not answer is told in the log by then.
+        let _gone = blocking(Duration::from_secs(15), move || {
+            let kept_by_waiters = !claims::take_back(&run, &name);
+            notify::unstore(&name) && !kept_by_waiters
+        })
+        .await;
+    }
+
+    /// While a guard is held, whoever waits for its gate keeps the claim too: then the volume is nobody else's while the agent is
+    /// stopped, which empties systemd's store. Only then: an ordinary boot must depend on no other process.
+    pub(super) async fn share_claim(&self) {
+        let Some(claim) = self.device.as_ref().and_then(Device::claim_fd) else { return };
+        let claim = match claim.try_clone_to_owned() {
+            Ok(claim) => claim,
+            Err(error) => {
+                tracing::warn!(event = "claim.unshared", guard = %self.config.name, %error, "no waiting process keeps the claim");
+                return;
+            }
+        };
+        let (run, name) = (self.run.clone(), self.config.name.clone());
+        let _kept = blocking(Duration::from_secs(15), move || claims::share(&run, &name, claim.as_fd())).await;
     }
 
     pub(super) async fn probe(&mut self, full_scan: bool) -> DeviceReading {
@@ -187,7 +207,10 @@ impl Driver {
             })
             .await;
         match claimed {
-            Ok(Ok(())) => self.store_claim(),
+            Ok(Ok(())) => {
+                self.store_claim();
+                self.share_claim().await;
+            }
             // Held because somebody else has it: no news.
             Ok(Err(_)) if self.guard.reasons().iter().any(|reason| reason.code == ReasonCode::InUse) => {}
             Ok(Err(reason)) => {
