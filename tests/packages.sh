@@ -14,6 +14,7 @@ packages=(
     etcd-server etcd-client                    # a real etcd
     fuse3 python3-fuse                         # disks whose reads fail
     zstd tar procps                            # to unpack test data
+    systemd-container debootstrap              # machines with a real systemd
 )
 
 if ! command -v dpkg-query >/dev/null; then
