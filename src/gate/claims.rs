@@ -267,10 +267,9 @@ fn hear(connection: BorrowedFd<'_>) -> rustix::io::Result<(Vec<u8>, Option<Owned
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let heard = recvmsg(connection, &mut [IoSliceMut::new(&mut words)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let fd = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
+    let fd = control
+        .drain()
+        .find_map(|message| if let RecvAncillaryMessage::ScmRights(mut fds) = message { fds.next() } else { None });
     if heard.bytes == 0 {
         return Err(Errno::CONNRESET);
     }

@@ -1,4 +1,9 @@
-#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::arithmetic_side_effects,
+    clippy::panic,
+    reason = "a test that panics is a test that fails"
+)]
 
 use super::*;
 use std::fs::File;

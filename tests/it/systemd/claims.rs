@@ -47,7 +47,7 @@ impl Master {
             let now = self.agent_pid();
             machine.state(AGENT) == "active"
                 && now != before
-                && self.status()["agent"]["pid"].to_string() == now
+                && self.status()["agent"]["pid"].as_u64() == now.parse().ok()
                 && self.guard("etcd-main")["state"] == "held"
         });
     }
