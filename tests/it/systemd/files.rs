@@ -77,6 +77,26 @@ fn a_gate_is_a_oneshot_that_stays_and_no_one_stops() {
     }
 }
 
+/// What hardens other services and breaks these: see the comments in the units.
+#[test]
+fn no_hardening_stands_in_the_way() {
+    for (name, harmful) in [
+        ("volhold.service", vec!["RestrictSUIDSGID"]),
+        ("volhold-gate@.service", vec!["ProtectProc", "ProtectKernelTunables", "ProtectControlGroups"]),
+    ] {
+        let text = unit(name);
+        let found: Vec<&str> = keys(&text).into_iter().filter(|key| harmful.contains(key)).collect();
+        assert!(found.is_empty(), "{name}: {found:?}");
+    }
+}
+
+#[test]
+fn neither_agent_nor_gate_is_ever_given_up() {
+    for name in ["volhold.service", "volhold-gate@.service"] {
+        assert!(unit(name).lines().any(|line| line == "StartLimitIntervalSec=0"), "{name}");
+    }
+}
+
 /// Wherever a unit says when, it says why.
 #[test]
 fn every_line_of_order_has_its_reason_above_it() {
