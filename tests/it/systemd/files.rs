@@ -137,7 +137,11 @@ fn systemd_finds_no_fault_in_the_units() {
     let mut args = vec!["verify"];
     args.extend(files.iter().map(String::as_str));
     let said = output("systemd-analyze", &args);
-    assert_eq!(String::from_utf8_lossy(&said.stderr).trim(), "");
+    // Of units that this machine has besides, it speaks as well.
+    let folder = tmp.path().display().to_string();
+    let text = String::from_utf8_lossy(&said.stderr).into_owned();
+    let faults: Vec<&str> = text.lines().filter(|line| line.starts_with("volhold") || line.contains(&folder)).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
     assert!(said.status.success());
 }
 
