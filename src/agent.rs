@@ -32,6 +32,10 @@ pub mod standing;
 mod stuck;
 /// How long each step took.
 mod timings;
+/// Signs of life, for the service manager's watchdog.
+mod vitals;
+/// The root of a volume that is published.
+mod volume_root;
 
 pub use gate_check::{GateCheck, gate_check};
 
@@ -52,6 +56,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast;
+use vitals::{Sign, Vitals};
 
 /// Why the agent could not run at all. A guard's own troubles are holds, not errors.
 #[derive(Debug, thiserror::Error)]
@@ -90,24 +95,34 @@ async fn serve(sources: Sources, standing: &Standing) -> Result<(), AgentError> 
     let (readers, unknown_group) = readers(&standing.config.http);
     let board = Arc::new(Board::new(paths.run.clone(), readers));
     board.warn("the group of [http]", unknown_group);
-    let mut fleet = Fleet::start(sources, standing, here, board.clone(), hints.clone());
+    let vitals = Vitals::default();
+    let mut fleet = Fleet::start(sources, standing, here, board.clone(), hints.clone(), vitals.clone());
     // Every guard has shown its first state by the first time all of them wait.
     tokio::task::yield_now().await;
     board.show();
     let server = tell_over_http(&standing.config, readers, &board);
     notify::ready();
-    let listening = tokio::spawn(listen(hints, paths.run.clone()));
+    let listening =
+        tokio::spawn(listen(hints, paths.run.clone(), vitals.part("what listens to the kernel".to_owned())));
+    let telling = tokio::spawn(vitals::tell(vitals.clone()));
+    let own = vitals.part("the agent's main loop".to_owned());
     loop {
+        own.waits();
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hangup.recv() => fleet.reload().await,
+            _ = hangup.recv() => {
+                own.works();
+                fleet.reload().await;
+            }
         }
     }
     notify::stopping();
+    telling.abort();
     listening.abort();
     fleet.end().await;
     drop(server);
+    own.ends();
     Ok(())
 }
 
@@ -138,7 +153,7 @@ fn tell_over_http(config: &Config, readers: Readers, board: &Arc<Board>) -> Opti
 }
 
 /// Turns what the kernel and people say into hints for the guards. Where a source is not to be had, timers remain.
-async fn listen(hints: broadcast::Sender<Hint>, run: std::path::PathBuf) {
+async fn listen(hints: broadcast::Sender<Hint>, run: std::path::PathBuf, _lives: Sign) {
     let mut uevents = heard("uevents", Uevents::open());
     let mut mounts = heard("the mount table", MountTable::open());
     let (_watching, mut requests) = match heard("requests", RequestWatch::start(&files::requests_dir(&run))) {
@@ -217,6 +232,7 @@ fn start_policy(guard: &GuardConfig) -> StartPolicy {
     StartPolicy {
         fresh: guard.fresh,
         data_dir: guard.data_dir.clone(),
+        publish: guard.publish.sources(),
         member: guard.member.clone(),
         peer_url: guard.peer_url.clone(),
         min_keys_percent: 50,

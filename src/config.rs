@@ -34,7 +34,7 @@ pub use kept::{Kept, KeptError, kept_text, parse_kept, parse_running, running_te
 pub use place::{Place, Problem};
 pub use show::{device_words, json, toml};
 
-use crate::model::{DeviceSpec, FormatPolicy, Fstype, GuardName, Mode};
+use crate::model::{DeviceSpec, FormatPolicy, Fstype, GuardName, Mode, Publish};
 use merge::Merged;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -88,10 +88,11 @@ pub struct GuardConfig {
     /// `format = "never" | "if-blank"`, default `never`. `if-blank` needs a device named by path: one named by what is
     /// written on it can never be blank.
     pub format: FormatPolicy,
-    /// `publish`, needed: where the whole volume is mounted. Absolute, not `/`.
-    pub publish: PathBuf,
-    /// `data_dir`, relative to the volume's root (`.` is the root). Not given: the one that etcd-manager's `state` names, or
-    /// the only one that is found.
+    /// `publish`, needed: where the whole volume is mounted, or a list of `{ from, at }`: which directories of it, and where.
+    /// `at` is absolute and not `/`, `from` relative to the volume's root; none lies in another.
+    pub publish: Publish,
+    /// `data_dir`, relative to the volume's root (`.` is the root), within a published directory. Not given: the one that
+    /// etcd-manager's `state` names, or the only one that is found.
     pub data_dir: Option<String>,
     /// `owner = "user:group"`, by name or number: owner of a directory that volhold creates for etcd. Not given: root.
     pub owner: Option<Owner>,

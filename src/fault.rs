@@ -4,6 +4,9 @@
 //! this is in the program. With it, `VOLHOLD_CRASH_AT=NAME` makes the process kill itself with SIGKILL the first time it
 //! comes to the point `NAME`, `NAME:3` the third time. There is no unwinding, no destructor and no flush: what a crash of
 //! the program leaves is left. (What a power cut leaves is another matter: here the kernel keeps what was written.)
+//!
+//! `VOLHOLD_STALL_AT=NAME` lets whoever comes to the point stand still there, as in a syscall that does not come back;
+//! `VOLHOLD_PANIC_AT=NAME` lets it panic.
 
 #[cfg(feature = "fault-points")]
 pub use armed::{fault_point, fault_point_in_child};
@@ -25,18 +28,26 @@ mod armed {
     use std::path::Path;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    const VARIABLE: &str = "VOLHOLD_CRASH_AT";
+    const CRASH: &str = "VOLHOLD_CRASH_AT";
+    const STALL: &str = "VOLHOLD_STALL_AT";
+    const PANIC: &str = "VOLHOLD_PANIC_AT";
     static SEEN: AtomicU64 = AtomicU64::new(0);
 
     /// The number behind the name, where this is the point that was asked for.
-    fn asked(name: &str) -> Option<u64> {
-        let wanted = std::env::var(VARIABLE).ok()?;
+    fn asked(variable: &str, name: &str) -> Option<u64> {
+        let wanted = std::env::var(variable).ok()?;
         let (wanted, number) = wanted.split_once(':').unwrap_or((&wanted, "1"));
         (wanted == name).then(|| number.parse().unwrap_or(1))
     }
 
     pub fn fault_point(name: &'static str) {
-        if let Some(number) = asked(name)
+        if asked(STALL, name).is_some() {
+            loop {
+                std::thread::park();
+            }
+        }
+        assert!(asked(PANIC, name).is_none(), "a test asked for it");
+        if let Some(number) = asked(CRASH, name)
             && SEEN.fetch_add(1, Ordering::SeqCst).saturating_add(1) == number
         {
             die();
@@ -46,7 +57,7 @@ mod armed {
     /// The point is `during-PROGRAM`; its number is how many bytes the program must have written by then.
     pub fn fault_point_in_child(program: &Path, pid: u32) {
         let name = program.file_name().map(|name| format!("during-{}", name.display())).unwrap_or_default();
-        let Some(bytes) = asked(&name) else { return };
+        let Some(bytes) = asked(CRASH, &name) else { return };
         while written(pid).is_some_and(|written| written < bytes) {
             std::thread::yield_now();
         }

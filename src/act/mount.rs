@@ -10,12 +10,16 @@
 //!
 //! No way leads from here to mkfs: a mount that fails is a reason to hold.
 
+mod directories;
 mod error;
+mod join;
 mod table;
 mod twin;
 
+pub use directories::Way;
 pub use error::{MountError, Tried};
-pub use table::{on_top_at, sources_at};
+pub use join::join;
+pub use table::{on_top_at, sources_at, top_at};
 pub use twin::Twin;
 
 use super::kernel_log::Mark;
@@ -49,6 +53,8 @@ pub enum Access {
     LookOnly,
     /// The superblock is writable, the mount is not.
     Examine,
+    /// The mount is read-only; the superblock is the one of a mount that is there already.
+    Beside,
     Writable,
 }
 
@@ -152,15 +158,24 @@ fn handing_over(
 }
 
 fn mount(device: &Device, fstype: &str, options: &MountOptions, access: Access) -> Result<DetachedMount, MountError> {
-    let node = device.node().to_owned();
-    let Some(devnum) = device.devnum() else { return Err(MountError::Image { path: node }) };
-    let attempt = Attempt { node: &node, fstype, options, access, log: Mark::now() };
+    let Some(devnum) = device.devnum() else { return Err(MountError::Image { path: device.node().to_owned() }) };
+    mount_node(device.node(), devnum, fstype, options, access)
+}
+
+fn mount_node(
+    node: &Path,
+    devnum: DevNum,
+    fstype: &str,
+    options: &MountOptions,
+    access: Access,
+) -> Result<DetachedMount, MountError> {
+    let attempt = Attempt { node, fstype, options, access, log: Mark::now() };
 
     let context = match rustix::mount::fsopen(fstype, FsOpenFlags::FSOPEN_CLOEXEC) {
         Ok(context) => context,
         Err(errno) => return Err(attempt.failed("fsopen", errno, None)),
     };
-    if let Err(errno) = rustix::mount::fsconfig_set_string(&context, "source", &node) {
+    if let Err(errno) = rustix::mount::fsconfig_set_string(&context, "source", node) {
         return Err(attempt.failed("source", errno, Some(context.as_fd())));
     }
     for option in &options.filesystem {
@@ -179,13 +194,13 @@ fn mount(device: &Device, fstype: &str, options: &MountOptions, access: Access) 
             Err(Errno::OPNOTSUPP) => rustix::mount::fsconfig_create(&context),
             result => result,
         },
-        Access::Writable => rustix::mount::fsconfig_create(&context),
+        Access::Beside | Access::Writable => rustix::mount::fsconfig_create(&context),
     };
     if let Err(errno) = created {
         return Err(attempt.failed("create", errno, Some(context.as_fd())));
     }
     let read_only = match access {
-        Access::LookOnly | Access::Examine => MountAttrFlags::MOUNT_ATTR_RDONLY,
+        Access::LookOnly | Access::Examine | Access::Beside => MountAttrFlags::MOUNT_ATTR_RDONLY,
         Access::Writable => MountAttrFlags::empty(),
     };
     let attributes = options.attributes | read_only;
@@ -196,16 +211,16 @@ fn mount(device: &Device, fstype: &str, options: &MountOptions, access: Access) 
     // The mount went by name. Before anything is read: is it the device that was opened?
     let mounted = stat_devnum(mount.as_fd(), "").map_err(|errno| attempt.failed("stat", errno, None))?;
     if mounted != devnum {
-        return Err(MountError::WrongVolume { node, opened: devnum, mounted });
+        return Err(MountError::WrongVolume { node: node.to_owned(), opened: devnum, mounted });
     }
     // Kernels before 6.6 cannot be asked for a superblock of our own, so what they gave us is looked at.
-    if access != Access::Writable {
+    if matches!(access, Access::LookOnly | Access::Examine) {
         let mounted = uses::mounted_at(&Sysfs::default(), &[devnum]).map_err(MountError::Table)?;
         if let Some(at) = mounted.into_iter().next() {
-            return Err(MountError::Joined { node, at });
+            return Err(MountError::Joined { node: node.to_owned(), at });
         }
     }
-    Ok(DetachedMount { mount, devnum, node: node.clone(), fstype: fstype.to_owned(), access })
+    Ok(DetachedMount { mount, devnum, node: node.to_owned(), fstype: fstype.to_owned(), access })
 }
 
 fn stat_devnum(dir: BorrowedFd, path: impl rustix::path::Arg) -> Result<DevNum, Errno> {

@@ -22,12 +22,15 @@ use super::memory::Memory;
 use super::rounds::{Rounds, Wake};
 use super::stuck::{Stuck, blocking};
 use super::timings::Timings;
+use super::vitals::Sign;
 use crate::act::mount::DetachedMount;
 use crate::config::{self, Config, GuardConfig, Http, Paths};
 use crate::device::{Device, UdevLock};
 use crate::etcd::VolumeHints;
 use crate::gate::files;
-use crate::model::{DecisionVerdict, FilesystemFacts, FsUuid, Gate, Progress, Reason, ReasonCode, Time, VolumeId};
+use crate::model::{
+    DecisionVerdict, FilesystemFacts, FsUuid, Gate, Progress, PublishDir, Reason, ReasonCode, Time, VolumeId,
+};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,18 +70,26 @@ pub struct Driver {
     mount: Option<DetachedMount>,
     lock: Option<UdevLock>,
     filesystem: Option<FilesystemFacts>,
-    /// Where the volume is mounted, when it was found mounted or was published.
-    mounted_at: Option<PathBuf>,
+    /// What of the volume is mounted where, when it was found mounted or was published.
+    mounted: Vec<PublishDir>,
     progress: Option<Progress>,
     since: Time,
     shown: Option<(Gate, Vec<Reason>, Vec<Reason>)>,
     decided: Option<(DecisionVerdict, Vec<Reason>, Vec<Reason>)>,
     rounds: Rounds,
     timings: Timings,
+    lives: Sign,
 }
 
 impl Driver {
-    pub fn new(config: GuardConfig, whole: &Config, here: Here, board: Arc<Board>, rounds: Rounds) -> Self {
+    pub fn new(
+        config: GuardConfig,
+        whole: &Config,
+        here: Here,
+        board: Arc<Board>,
+        rounds: Rounds,
+        lives: Sign,
+    ) -> Self {
         let policy = policy(&config);
         let memory = Memory { state: whole.paths.state.clone(), guard: config.name.clone(), here };
         Driver {
@@ -92,19 +103,25 @@ impl Driver {
             mount: None,
             lock: None,
             filesystem: None,
-            mounted_at: None,
+            mounted: Vec::new(),
             progress: None,
             since: Time::now(),
             shown: None,
             decided: None,
             rounds,
             timings: Timings::default(),
+            lives,
             config,
         }
     }
 
     /// Runs until the agent is told to stop, or the guard to leave. Leaves gate, mounts and etcd as they are.
-    pub async fn run(mut self, mut stop: watch::Receiver<bool>, mut orders: watch::Receiver<Order>) {
+    pub async fn run(mut self, stop: watch::Receiver<bool>, orders: watch::Receiver<Order>) {
+        self.drive(stop, orders).await;
+        self.lives.ends();
+    }
+
+    async fn drive(&mut self, mut stop: watch::Receiver<bool>, mut orders: watch::Receiver<Order>) {
         if let Order::Run(_same, held_back) = &*orders.borrow_and_update() {
             self.held_back = held_back.clone();
         }
@@ -118,6 +135,7 @@ impl Driver {
             if *stop.borrow() {
                 break;
             }
+            self.lives.waits();
             let wake = tokio::select! {
                 wake = self.rounds.next(&self.guard.state) => Some(wake),
                 order = orders.changed() => match order {
@@ -126,6 +144,7 @@ impl Driver {
                 },
                 _ = stop.changed() => break,
             };
+            self.lives.works();
             event = match wake {
                 Some(Wake::LookAgain) => Some(Event::LookAgain),
                 Some(Wake::Mark) => Some(self.mark().await),
@@ -220,6 +239,10 @@ impl Driver {
                 tracing::info!(event = "guard.stopping", guard = %self.config.name, "stops before {action:?}");
                 return;
             }
+            match &action {
+                Action::Mkfs(_) => self.lives.formats(),
+                _other => self.lives.works(),
+            }
             let begun = self.timings.begin(&action);
             let event = self.perform(action).await;
             self.timings.end(begun);
@@ -299,6 +322,7 @@ impl Driver {
     fn hints(&self) -> VolumeHints {
         VolumeHints {
             data_dir: self.config.data_dir.clone(),
+            publish: self.config.publish.sources(),
             fs_uuid: self.fs_uuid(),
             volume_id: Some(self.volume_id()),
         }

@@ -2,9 +2,12 @@
 
 use super::machine::Place;
 use super::memory::Memory;
+use crate::act::mount::{sources_at, top_at};
 use crate::device::{self, Device, Resolved, Sysfs};
 use crate::gate::{claims, files, notify};
-use crate::model::{DeviceFacts, DeviceSpec, DeviceUse, GuardName, Mode, Observed, Reason, ReasonCode, Why};
+use crate::model::{
+    DeviceFacts, DeviceSpec, DeviceUse, GuardName, Mode, Observed, Publish, PublishDir, Reason, ReasonCode, WHOLE, Why,
+};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -14,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub struct Sought {
     pub spec: DeviceSpec,
     pub mode: Mode,
-    pub publish: PathBuf,
+    pub publish: Publish,
     pub run: PathBuf,
     pub guard: GuardName,
     pub memory: Memory,
@@ -24,7 +27,8 @@ pub struct Sought {
 pub struct FoundAt {
     pub facts: DeviceFacts,
     pub place: Place,
-    pub mounted_at: Option<PathBuf>,
+    /// What of it, and where, without links.
+    pub mounted: Vec<PublishDir>,
     /// The gate was opened in this boot already.
     pub gate_open: bool,
 }
@@ -69,8 +73,10 @@ pub fn find(sought: &Sought, held: Option<Device>) -> (Option<Device>, Result<Fo
         // Our own claim is no use by others.
         facts.uses.retain(|device_use| *device_use != DeviceUse::Exclusive);
     }
-    let mounted_at = mounted_at(&facts, sought);
-    let place = if mounted_at.is_some() { Place::Mounted } else { Place::Free };
+    let (place, mounted) = match mounted(&facts, sought) {
+        Ok(mounted) => mounted,
+        Err(reason) => return (Some(device), Err(reason)),
+    };
     if sought.mode == Mode::Enforce && place == Place::Free {
         // Nothing is mounted there, so no etcd can be running on it: what is left of a gate is of the past.
         if let Err(error) = files::close_gate(&sought.run, &sought.guard, &files::Closing::VolumeGone) {
@@ -85,7 +91,7 @@ pub fn find(sought: &Sought, held: Option<Device>) -> (Option<Device>, Result<Fo
             return (Some(device), Err(Reason::new(ReasonCode::Unreadable, message)));
         }
     };
-    (Some(device), Ok(FoundAt { facts, place, mounted_at, gate_open }))
+    (Some(device), Ok(FoundAt { facts, place, mounted, gate_open }))
 }
 
 /// The claim that an agent before this one had: systemd keeps it over a restart, whoever waits for a held guard over a stop.
@@ -165,9 +171,35 @@ fn without_links(publish: &Path) -> PathBuf {
     publish.canonicalize().unwrap_or_else(|_| publish.to_owned())
 }
 
-/// Where this device is mounted as far as it is the guard's business: at the publish path; in observe mode, anywhere.
-fn mounted_at(facts: &DeviceFacts, sought: &Sought) -> Option<PathBuf> {
-    let mut mounts = facts.uses.iter().filter_map(|device_use| match device_use {
+/// What of this device is mounted as far as it is the guard's business: at its own places, each with the directory that
+/// belongs there; in observe mode the whole of it, anywhere.
+fn mounted(facts: &DeviceFacts, sought: &Sought) -> Result<(Place, Vec<PublishDir>), Reason> {
+    match sought.mode {
+        Mode::Enforce => {
+            let mut mounted = Vec::new();
+            for entry in sought.publish.entries() {
+                let at = without_links(&entry.at);
+                // Also below something that was mounted over it since: an etcd may run on it, and reading says what is wrong.
+                let there = sources_at(&at).map_err(|error| error.reason())?;
+                if there.iter().any(|mount| mount.devnum == facts.devnum && mount.root == entry.mount_root()) {
+                    mounted.push(PublishDir { from: entry.from.clone(), at });
+                }
+            }
+            let place = match mounted.len() {
+                0 => Place::Free,
+                some if some < sought.publish.entries().len() => Place::Partly,
+                _all => Place::Mounted,
+            };
+            Ok((place, mounted))
+        }
+        Mode::Observe => observed(facts, sought),
+    }
+}
+
+/// Whoever observes mounts nothing, so the whole volume has to be mounted somewhere to be looked at; directories of it may
+/// be at their places as well.
+fn observed(facts: &DeviceFacts, sought: &Sought) -> Result<(Place, Vec<PublishDir>), Reason> {
+    let mounts = facts.uses.iter().filter_map(|device_use| match device_use {
         DeviceUse::Mount { at } => Some(PathBuf::from(at)),
         DeviceUse::Swap
         | DeviceUse::Holder { .. }
@@ -175,12 +207,27 @@ fn mounted_at(facts: &DeviceFacts, sought: &Sought) -> Option<PathBuf> {
         | DeviceUse::Partition { .. }
         | DeviceUse::Exclusive => None,
     });
-    let publish = without_links(&sought.publish);
-    match sought.mode {
-        Mode::Enforce => mounts.find(|at| *at == publish),
-        Mode::Observe => {
-            let all: Vec<PathBuf> = mounts.collect();
-            all.iter().find(|at| **at == publish).or_else(|| all.first()).cloned()
+    let own: Vec<PathBuf> = sought.publish.paths().map(without_links).collect();
+    let (mut whole, mut parts) = (Vec::new(), Vec::new());
+    for at in mounts {
+        match top_at(&at).map_err(|error| error.reason())? {
+            Some(top) if top.devnum == facts.devnum && top.root != Path::new("/") => {
+                parts.push(format!("{} at {}", top.root.display(), at.display()));
+            }
+            // Also one in the namespace of process 1 only: then opening it says what is wrong.
+            Some(_) | None => whole.push(at),
+        }
+    }
+    match whole.iter().find(|at| own.contains(at)).or_else(|| whole.first()) {
+        Some(at) => Ok((Place::Mounted, vec![PublishDir { from: WHOLE.to_owned(), at: at.clone() }])),
+        None if parts.is_empty() => Ok((Place::Free, Vec::new())),
+        None => {
+            let message = format!(
+                "only directories of the volume are mounted ({}), and observe mode mounts nothing: the whole of it cannot be \
+                 looked at",
+                parts.join(", ")
+            );
+            Err(Reason::new(ReasonCode::Unreadable, message))
         }
     }
 }

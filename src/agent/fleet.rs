@@ -6,6 +6,7 @@ use super::driver::{Driver, Order};
 use super::rounds::{Hint, Rounds};
 use super::standing::{From, Standing, standing};
 use super::stuck::blocking;
+use super::vitals::Vitals;
 use crate::config::{Config, Http, Paths, Sources, kept_text};
 use crate::gate::notify;
 use crate::model::{GuardName, Reason};
@@ -31,6 +32,7 @@ pub struct Fleet {
     stop: watch::Sender<bool>,
     orders: BTreeMap<GuardName, watch::Sender<Order>>,
     tasks: JoinSet<()>,
+    vitals: Vitals,
 }
 
 impl Fleet {
@@ -41,11 +43,22 @@ impl Fleet {
         here: Here,
         board: Arc<Board>,
         hints: broadcast::Sender<Hint>,
+        vitals: Vitals,
     ) -> Self {
         let (stop, _) = watch::channel(false);
         let (paths, http) = (standing.config.paths.clone(), standing.config.http.clone());
-        let mut fleet =
-            Fleet { sources, paths, http, here, board, hints, stop, orders: BTreeMap::new(), tasks: JoinSet::new() };
+        let mut fleet = Fleet {
+            sources,
+            paths,
+            http,
+            here,
+            board,
+            hints,
+            stop,
+            orders: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            vitals,
+        };
         fleet.take(standing);
         fleet
     }
@@ -108,7 +121,8 @@ impl Fleet {
 
     fn spawn(&mut self, config: &Config, guard: &crate::config::GuardConfig, held_back: Vec<Reason>) {
         let rounds = Rounds::new(guard.name.clone(), guard.mode, self.hints.subscribe());
-        let driver = Driver::new(guard.clone(), config, self.here.clone(), self.board.clone(), rounds);
+        let lives = self.vitals.part(format!("guard {}", guard.name));
+        let driver = Driver::new(guard.clone(), config, self.here.clone(), self.board.clone(), rounds, lives);
         let (order, orders) = watch::channel(Order::Run(Box::new(guard.clone()), held_back));
         self.orders.insert(guard.name.clone(), order);
         self.tasks.spawn(driver.run(self.stop.subscribe(), orders));

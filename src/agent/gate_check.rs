@@ -4,20 +4,25 @@
 //! reboot. No agent and no network are needed: the published facts, the mount, the dir and the ledgers say it all.
 
 use super::memory::Memory;
-use super::{chain, here, publish, same_allowance, start_policy};
+use super::stuck::blocking;
+use super::{chain, here, same_allowance, start_policy, volume_root};
 use crate::config::{Config, GuardConfig};
 use crate::decide::start::may_start;
 use crate::etcd::VolumeHints;
+use crate::fault::fault_point;
 use crate::gate::files;
 use crate::model::{
-    FilesystemFacts, GuardName, Mode, Observed, Reason, ReasonCode, StartEvidence, StartVerdict, VolumeAge, Why,
+    FilesystemFacts, GuardName, Mode, Observed, Reason, ReasonCode, Records, RunningEtcd, StartEvidence, StartVerdict,
+    VolumeAge, VolumeReading, Why,
 };
 use crate::worker::{self, Deadline};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest that the check may take.
+/// Longest that opening the volume and reading the ledgers may take: etcd waits for this.
+const LEDGERS: Duration = Duration::from_secs(20);
+/// Longest that reading the data dirs may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// May etcd start now?
@@ -55,33 +60,18 @@ fn check(config: &Config, guard: &GuardConfig) -> Result<GateCheck, Reason> {
         Some(published) if published.boot_id == here.boot_id && open => published,
         Some(_) | None => return Ok(GateCheck::NotYet),
     };
-    let at = Path::new(&published.at);
-    let root = publish::open_root(at, published.devnum).map_err(|error| error.reason())?;
     let memory = Memory { state: config.paths.state.clone(), guard: guard.name.clone(), here };
-    let mut records = memory.of_both(&published.volume_id, published.fs_uuid, root.as_fd());
-    if let Observed::Seen(records) = &mut records {
-        same_allowance(records, &config.paths.run, &guard.name, &memory.here.boot_id, published.fs_uuid);
-    }
-    let hints = VolumeHints {
-        data_dir: guard.data_dir.clone(),
-        fs_uuid: published.fs_uuid,
-        volume_id: Some(published.volume_id.clone()),
-    };
-    let (first, second) = match (root.try_clone(), root.try_clone()) {
-        (Ok(first), Ok(second)) => (first, second),
-        (Err(error), _) | (_, Err(error)) => return Err(unreadable(error.to_string())),
-    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| unreadable(error.to_string()))?;
-    let (volume, running) = runtime.block_on(async {
-        (
-            worker::examine_volume(first, &hints, Deadline::quiet(LIMIT)).await,
-            worker::running(second, &hints, Deadline::quiet(LIMIT)).await,
-        )
-    });
+    let looked = runtime.block_on(look(guard, &published, &memory));
+    // A thread that hangs in the kernel is not waited for.
     runtime.shutdown_background();
+    let Looked { volume, running, mut records } = looked?;
+    if let Observed::Seen(records) = &mut records {
+        same_allowance(records, &config.paths.run, &guard.name, &memory.here.boot_id, published.fs_uuid);
+    }
     let evidence = StartEvidence {
         volume_id: published.volume_id.clone(),
         filesystem: filesystem(guard, &published),
@@ -93,6 +83,45 @@ fn check(config: &Config, guard: &GuardConfig) -> Result<GateCheck, Reason> {
     Ok(match may_start(&evidence, &start_policy(guard)) {
         StartVerdict::Start { .. } => GateCheck::Open,
         StartVerdict::Hold { reasons } => GateCheck::Held(reasons),
+    })
+}
+
+/// What is seen of the volume. The volume, and the node's disk, may hang as any disk may.
+struct Looked {
+    volume: Observed<VolumeReading>,
+    running: Observed<Option<RunningEtcd>>,
+    records: Observed<Records>,
+}
+
+async fn look(guard: &GuardConfig, published: &files::Published, memory: &Memory) -> Result<Looked, Reason> {
+    let (entries, devnum, fstype) = (published.entries(), published.devnum, guard.fstype);
+    let root = match blocking(LEDGERS, move || volume_root::open(&entries, devnum, fstype, false)).await {
+        Ok(Ok(root)) => Arc::new(root),
+        Ok(Err(error)) => return Err(error.reason()),
+        Err(stuck) => return Err(stuck.reason("opening the mounted volume")),
+    };
+    let (own, volume_id, fs_uuid, through) =
+        (memory.clone(), published.volume_id.clone(), published.fs_uuid, root.clone());
+    let read = blocking(LEDGERS, move || {
+        fault_point("before-ledgers-are-read");
+        own.of_both(&volume_id, fs_uuid, through.as_fd())
+    });
+    let records = match read.await {
+        Ok(records) => records,
+        Err(stuck) => return Err(stuck.reason("reading the ledgers of node and volume")),
+    };
+    let hints = VolumeHints {
+        data_dir: guard.data_dir.clone(),
+        publish: guard.publish.sources(),
+        fs_uuid: published.fs_uuid,
+        volume_id: Some(published.volume_id.clone()),
+    };
+    let unreadable = |error: std::io::Error| Reason::new(ReasonCode::Unreadable, error.to_string());
+    let (first, second) = (root.try_clone().map_err(unreadable)?, root.try_clone().map_err(unreadable)?);
+    Ok(Looked {
+        volume: worker::examine_volume(first, &hints, Deadline::quiet(LIMIT)).await,
+        running: worker::running(second, &hints, Deadline::quiet(LIMIT)).await,
+        records,
     })
 }
 

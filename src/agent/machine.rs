@@ -25,7 +25,7 @@ use crate::model::{
     StartKind, StartPolicy, StartVerdict, StateName, Time,
 };
 use examining::{on_found, on_read, on_reread};
-use starting::{on_looked, on_marked, on_published};
+use starting::{on_looked, on_marked, on_published, on_unpublished};
 
 /// What configuration wants of one guard, in the words of the decisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,9 @@ pub enum State {
 pub enum Place {
     /// Mounted nowhere.
     Free,
-    /// Mounted at the guard's publish path (observe: anywhere), with the device's own number.
+    /// Some of the directories that the guard publishes are at their places, and some are not.
+    Partly,
+    /// Everything is mounted at the guard's places (observe: the whole of it anywhere), with the device's own number.
     Mounted,
 }
 
@@ -415,7 +417,7 @@ pub fn step(mut guard: Guard, event: Event) -> (Guard, Vec<Action>) {
         Event::Mounted(Err(failure)) => guard.fail(failure),
         Event::Looked(evidence) => on_looked(&mut guard, *evidence),
         Event::Published(Ok(())) => on_published(&mut guard),
-        Event::Published(Err(failure)) => guard.fail(failure),
+        Event::Published(Err(failure)) => on_unpublished(&mut guard, failure),
         Event::Marked { mark, records } => on_marked(&mut guard, mark, *records),
     };
     match &guard.state {

@@ -196,5 +196,7 @@ impl Memory {
     }
 }
 
+/// What the volume's ledger lacks.
+mod mend;
 #[cfg(test)]
 mod tests;

@@ -1,16 +1,15 @@
-//! The last steps before the gate: record, seal, move the mount into place.
+//! The last steps before the gate: record, seal, move the mounts into place.
 
 use super::machine::Failure;
-use super::memory::Memory;
-use crate::act::{datadir, kernel_log::shutdown_of, mount::DetachedMount, seal};
+use super::memory::{Forgotten, Memory};
+use super::volume_root;
+use crate::act::mount::{DetachedMount, MountError};
+use crate::act::{datadir, seal};
 use crate::config::GuardConfig;
 use crate::device::Device;
 use crate::fault::fault_point;
-use crate::model::{DevNum, Fact, FsUuid, Reason, ReasonCode, VolumeId};
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use crate::model::{DevNum, Fact, FsUuid, PublishDir, VolumeId, WHOLE};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Everything that publishing needs to know.
 pub struct Plan {
@@ -24,86 +23,95 @@ pub struct Plan {
     pub create: bool,
 }
 
-/// In this order, so that a crash anywhere leaves a closed gate and a record of what was begun: seal the mountpoint; make
-/// the mount writable; create the fresh data dir; keep the facts on node and volume; move the mount into place.
-/// Returns where that is, without links: what the kernel's mount table will say.
-pub fn publish(plan: &Plan, mount: DetachedMount, device: &mut Device) -> Result<PathBuf, Failure> {
-    let at = &plan.config.publish;
+/// Where the mount comes from that is published.
+pub enum Source {
+    /// The volume was examined through it, and nothing of it is published yet.
+    Examined(DetachedMount),
+    /// Some directories are published already, the ones to start from: after a crash between two, or after somebody has
+    /// unmounted one.
+    Partly(Vec<PublishDir>, DevNum),
+}
+
+/// In this order, so that a crash anywhere leaves a closed gate and a record of what was begun: seal the mountpoints; make
+/// the mount writable; create what a fresh etcd needs; keep the facts on node and volume; move the mounts into place.
+/// Returns where they are, without links: what the kernel's mount table will say.
+pub fn publish(plan: &Plan, source: Source, device: &mut Device) -> Result<Vec<PublishDir>, Failure> {
     fault_point("before-seal");
-    let sealed = seal::seal(at).map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
-    for warning in &sealed.warnings {
-        tracing::warn!(event = "seal.warning", guard = %plan.config.name, "{warning}");
-    }
+    let entries = seal_all(plan)?;
     fault_point("after-seal");
-    let mount = mount
-        .make_writable(device, &plan.config.mount_options)
-        .map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
+    let held = |error: MountError| Failure { reason: error.reason(), tool_output: None };
+    let (mount, present) = match source {
+        Source::Examined(mount) => (mount.make_writable(device, &plan.config.mount_options).map_err(held)?, Vec::new()),
+        Source::Partly(present, devnum) => {
+            let root = volume_root::open(&present, devnum, plan.config.fstype, true);
+            let root = root.map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
+            match root.into_mount() {
+                Some(mount) => (mount, present),
+                // The whole volume is at its place: nothing is left to do.
+                None => return Ok(present),
+            }
+        }
+    };
     fault_point("after-second-mount");
-    let root = mount.root().map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
+    let root = mount.root().map_err(held)?;
     if plan.create {
-        let failed = |error: datadir::DataDirError| Failure { reason: error.reason(), tool_output: None };
-        let owner = match &plan.config.owner {
-            Some(owner) => Some(datadir::owner_ids(&owner.user, &owner.group).map_err(failed)?),
-            None => None,
-        };
-        datadir::create(root.as_fd(), &plan.data_dir, owner, plan.config.dir_mode).map_err(failed)?;
+        create(plan, root.as_fd())?;
     }
     fault_point("after-data-dir");
+    let missing: Vec<PublishDir> = entries.iter().filter(|entry| !present.contains(entry)).cloned().collect();
     let mut facts = plan.facts.clone();
     let devnum = mount.devnum();
-    facts.push(Fact::Published { at: at.display().to_string(), devnum });
+    for (configured, sealed) in plan.config.publish.entries().iter().zip(&entries) {
+        if missing.contains(sealed) {
+            facts.push(Fact::Published { at: configured.at.display().to_string(), devnum });
+        }
+    }
+    let unmended = |error: Forgotten| Failure { reason: error.reason(), tool_output: None };
+    mend(plan, root.as_fd()).map_err(unmended)?;
     plan.memory
         .keep_on_both(&plan.volume_id, plan.fs_uuid, &facts, root.as_fd())
         .map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
     drop(root);
     fault_point("before-move-mount");
-    mount.publish(&sealed.at).map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
+    match missing.as_slice() {
+        [whole] if whole.from == WHOLE => drop(mount.publish(&whole.at).map_err(held)?),
+        directories => mount.publish_directories(directories).map_err(held)?,
+    }
     fault_point("after-move-mount");
-    Ok(sealed.at)
+    Ok(entries)
 }
 
-/// Why the mount that should be at a path is not.
-#[derive(Debug, thiserror::Error)]
-pub enum NotThere {
-    #[error("cannot open {at}")]
-    Open {
-        at: PathBuf,
-        #[source]
-        source: Errno,
-    },
-    /// Not even the root can be opened: so an XFS answers that has shut down, and a disk that fails.
-    #[error("{at} cannot be read: {}", .said.as_deref().map_or_else(
-        || "its filesystem has shut down or its disk fails (EIO)".to_owned(),
-        |said| format!("its filesystem has shut down and stays so until it is unmounted (the kernel says: {said})")))]
-    Io { at: PathBuf, said: Option<String> },
-    #[error("{at} is on device {found}, and the volume is device {expected}")]
-    OtherDevice { at: PathBuf, found: DevNum, expected: DevNum },
-}
-
-impl NotThere {
-    /// The reason that a guard is held for.
-    pub fn reason(&self) -> Reason {
-        let code = match self {
-            NotThere::Io { .. } => ReasonCode::Unreadable,
-            NotThere::Open { .. } | NotThere::OtherDevice { .. } => ReasonCode::WrongVolume,
-        };
-        Reason::new(code, super::chain(self))
+/// Before anything is appended, so that what a crash left out keeps its order. A full volume costs the copy and nothing else.
+fn mend(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Forgotten> {
+    match plan.memory.mend(&plan.volume_id, plan.fs_uuid, root) {
+        Err(error) if !error.no_room() => Err(error),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// Opens the root of a mounted volume and makes sure that it is this device's.
-pub fn open_root(at: &Path, expected: DevNum) -> Result<OwnedFd, NotThere> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let open = |source| match source {
-        Errno::IO => NotThere::Io { at: at.to_owned(), said: name_of(expected).and_then(|node| shutdown_of(&node)) },
-        source => NotThere::Open { at: at.to_owned(), source },
-    };
-    let root = rustix::fs::open(at, flags, Mode::empty()).map_err(open)?;
-    let found = DevNum::from_dev_t(rustix::fs::fstat(&root).map_err(open)?.st_dev);
-    if found == expected { Ok(root) } else { Err(NotThere::OtherDevice { at: at.to_owned(), found, expected }) }
+/// Every mountpoint, sealed; the entries with their places without links.
+fn seal_all(plan: &Plan) -> Result<Vec<PublishDir>, Failure> {
+    let mut entries = Vec::new();
+    for entry in plan.config.publish.entries() {
+        let sealed = seal::seal(&entry.at).map_err(|error| Failure { reason: error.reason(), tool_output: None })?;
+        for warning in &sealed.warnings {
+            tracing::warn!(event = "seal.warning", guard = %plan.config.name, "{warning}");
+        }
+        entries.push(PublishDir { from: entry.from.clone(), at: sealed.at });
+    }
+    Ok(entries)
 }
 
-/// What the kernel calls a block device in its log. Without sysfs the log is not understood, and says nothing.
-fn name_of(devnum: DevNum) -> Option<PathBuf> {
-    std::fs::read_link(format!("/sys/dev/block/{devnum}")).ok()
+/// What is published and the data dir, where they are missing, with the configured owner and mode.
+fn create(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Failure> {
+    let failed = |error: datadir::DataDirError| Failure { reason: error.reason(), tool_output: None };
+    let owner = match &plan.config.owner {
+        Some(owner) => Some(datadir::owner_ids(&owner.user, &owner.group).map_err(failed)?),
+        None => None,
+    };
+    for directory in plan.config.publish.sources().iter().chain([&plan.data_dir]) {
+        datadir::create(root, directory, owner, plan.config.dir_mode).map_err(failed)?;
+        fault_point("after-directory");
+    }
+    Ok(())
 }

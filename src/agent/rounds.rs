@@ -78,10 +78,10 @@ impl Rounds {
         }
     }
 
-    /// The gate is open: watch this data dir below `root`. `grows`: it held nothing yet.
-    pub fn watch(&mut self, root: &Path, data_dir: &str, grows: bool) {
+    /// The gate is open: watch this data dir below `root`, what is published of the volume. `grows`: it held nothing yet.
+    pub fn watch(&mut self, root: &Path, data_dir: &Path, grows: bool) {
         self.grows = grows;
-        match DataDirWatch::start(root, Path::new(data_dir)) {
+        match DataDirWatch::start(root, data_dir) {
             Ok(watch) => self.dir = Some(watch),
             Err(error) => {
                 tracing::warn!(event = "watch.failed", guard = %self.name, error = %error, "only timers look after the data dir");

@@ -5,7 +5,7 @@ use super::exit::Exit;
 use super::output::{Context, Failure, put};
 use super::text::Tone;
 use crate::config::{ConfigError, Loaded, Place, Sources, device_words, json, load, toml};
-use crate::model::Mode;
+use crate::model::{Mode, PublishDir};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,11 @@ struct GuardLine {
     mode: Mode,
     device: String,
     publish: PathBuf,
+    /// Every directory of the volume that is published, where not the whole of it is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    publish_dirs: Vec<PublishDir>,
+    #[serde(skip)]
+    publish_words: String,
 }
 
 pub fn check(context: &Context, path: Option<&Path>) -> Result<Exit, Failure> {
@@ -52,7 +57,9 @@ pub fn check(context: &Context, path: Option<&Path>) -> Result<Exit, Failure> {
         name: g.name.to_string(),
         mode: g.mode,
         device: device_words(&g.device),
-        publish: g.publish.clone(),
+        publish: g.publish.main(g.data_dir.as_deref()).to_owned(),
+        publish_dirs: if g.publish.is_whole() { Vec::new() } else { g.publish.entries().to_vec() },
+        publish_words: g.publish.words(),
     });
     let document = Checked {
         api_version: "volhold/v1",
@@ -68,7 +75,8 @@ pub fn check(context: &Context, path: Option<&Path>) -> Result<Exit, Failure> {
                 Mode::Observe => "observe",
                 Mode::Enforce => "enforce",
             };
-            let says = format!("{mode}, {} at {}", guard.device, guard.publish.display());
+            let at = if guard.publish_dirs.is_empty() { "at" } else { "with" };
+            let says = format!("{mode}, {} {at} {}", guard.device, guard.publish_words);
             screen.hanging(&format!("  {}", guard.name), 18, &says);
         }
         for remark in &document.remarks {

@@ -16,7 +16,7 @@ use crate::install::doctor::{Check, Outcome};
 use crate::install::units::Properties;
 use crate::model::{GuardName, GuardStatus, Observed, Status};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The document of `doctor -o json`.
 #[derive(Debug, Serialize)]
@@ -63,7 +63,7 @@ pub fn show(unit: &str, properties: &str) -> Observed<Properties> {
 
 /// Where volumes of a guard are mounted.
 pub fn published_at(guard: &GuardConfig) -> Vec<PathBuf> {
-    vec![guard.publish.clone()]
+    guard.publish.paths().map(Path::to_owned).collect()
 }
 
 pub fn run(context: &Context, name: Option<&GuardName>) -> Result<Exit, Failure> {

@@ -92,10 +92,12 @@ fn planned(preset: Preset, guard: &GuardConfig, run: &Path, image: bool) -> Vec<
 
 /// What a preset asks of a guard's configuration.
 fn fits(preset: Preset, guard: &GuardConfig) -> Check {
-    let at = guard.publish.display();
+    let at = guard.publish.words();
+    let managers =
+        guard.publish.is_whole() && guard.publish.main(None).to_string_lossy().starts_with("/mnt/master-vol-");
     let check = match preset {
         // etcd-manager looks for /mnt/master-VOLUME (etcdadm etcd-manager pkg/volumes: `/mnt/master-` and the volume's id).
-        Preset::Kops if !guard.publish.to_string_lossy().starts_with("/mnt/master-vol-") => Check::fail(
+        Preset::Kops if !managers => Check::fail(
             "preset",
             format!("published at {at}; etcd-manager looks for /mnt/master-vol-…, and would mount by itself"),
         )
@@ -246,8 +248,8 @@ fn here(
         context.print(&document, |screen| draw(screen, args, &document, &files))?;
         return Ok(Exit::Ok);
     }
-    for guard in guards {
-        match seal::seal(&guard.publish) {
+    for (guard, at) in guards.iter().flat_map(|guard| published_at(guard).into_iter().map(move |at| (guard, at))) {
+        match seal::seal(&at) {
             Ok(sealed) => document
                 .checks
                 .extend(sealed.warnings.into_iter().map(|told| Check::warn("seal", told).of(&guard.name))),

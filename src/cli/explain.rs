@@ -103,9 +103,10 @@ pub fn names(guard: &GuardConfig, status: Option<&GuardStatus>, decision: Option
         .or_else(|| start.map(|s| s.volume_id.clone()));
     let reading = start.and_then(|s| s.volume.seen());
     let data_dir = reading.and_then(|r| r.selected.as_ref()).map(|s| s.path.clone()).or_else(|| guard.data_dir.clone());
-    let dir = data_dir.map(|dir| match dir.as_str() {
-        "." | "" => guard.publish.display().to_string(),
-        dir => guard.publish.join(dir).display().to_string(),
+    let publish = guard.publish.main(data_dir.as_deref());
+    let dir = data_dir.as_deref().map(|dir| {
+        let place = guard.publish.entry_of(dir).and_then(|entry| entry.place_of(dir));
+        place.unwrap_or_else(|| publish.to_owned()).display().to_string()
     });
     let pin = start.and_then(|s| s.records.seen()).and_then(|r| r.pin.as_ref());
     let member = pin.map(|p| p.member_id).or_else(|| {
@@ -116,7 +117,7 @@ pub fn names(guard: &GuardConfig, status: Option<&GuardStatus>, decision: Option
         guard: Some(guard.name.to_string()),
         device: device.map(|d| d.node.clone()),
         volume: volume.map(|v| v.0),
-        publish: Some(guard.publish.display().to_string()),
+        publish: Some(publish.display().to_string()),
         dir,
         member: member.map(|m| m.to_string()),
     }

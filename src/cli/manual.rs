@@ -127,6 +127,7 @@ pub fn page(code: ReasonCode) -> &'static Page {
         ReasonCode::MkfsFailed => &filesystem::MKFS_FAILED,
         ReasonCode::MountFailed => &filesystem::MOUNT_FAILED,
         ReasonCode::FsckFailed => &filesystem::FSCK_FAILED,
+        ReasonCode::NotPublishable => &filesystem::NOT_PUBLISHABLE,
         ReasonCode::MountpointNotEmpty => &filesystem::MOUNTPOINT_NOT_EMPTY,
         ReasonCode::WrongVolume => &filesystem::WRONG_VOLUME,
         ReasonCode::FilesystemFeatureUnknown => &filesystem::FILESYSTEM_FEATURE_UNKNOWN,

@@ -11,8 +11,8 @@ use crate::config::Config;
 use crate::gate::GateError;
 use crate::gate::files::{bypasses, read_status};
 use crate::model::{
-    AgentFacts, DataDirReport, EtcdGeneration, Gate, GuardName, GuardStatus, Mode, Progress, Reason, StateName, Status,
-    StatusDocument, Time,
+    AgentFacts, DataDirReport, EtcdGeneration, Gate, GuardName, GuardStatus, Mode, Progress, Publish, Reason,
+    StateName, Status, StatusDocument, Time,
 };
 
 /// Reads the status file. `None`: there is none, so no agent has run since this machine started.
@@ -248,11 +248,19 @@ fn volume_line(guard: &GuardStatus) -> String {
         parts.push(bytes(device.size));
     }
     parts.push(if guard.gate == Gate::Open && !guard.would_hold {
-        format!("at {}", guard.publish)
+        format!("at {}", places(guard))
     } else {
-        format!("for {}", guard.publish)
+        format!("for {}", places(guard))
     });
     parts.join(", ")
+}
+
+/// The one path, or each directory with its own.
+fn places(guard: &GuardStatus) -> String {
+    match Publish::directories(guard.publish_dirs.clone()) {
+        Some(publish) => publish.paths().map(|at| at.display().to_string()).collect::<Vec<_>>().join(" and "),
+        None => guard.publish.clone(),
+    }
 }
 
 fn progress_line(progress: &Progress) -> String {

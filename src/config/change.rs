@@ -34,7 +34,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
     };
     keep("device", device_words(&running.device), device_words(&device));
     keep("fstype", running.fstype.as_str().to_owned(), fstype.as_str().to_owned());
-    keep("publish", running.publish.display().to_string(), publish.display().to_string());
+    keep("publish", running.publish.words(), publish.words());
     let dir = |dir: &Option<String>| dir.clone().unwrap_or_else(|| "not set".to_owned());
     keep("data_dir", dir(&running.data_dir), dir(&data_dir));
     let options = |options: &[String]| if options.is_empty() { "none".to_owned() } else { options.join(",") };

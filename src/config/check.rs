@@ -2,9 +2,9 @@
 
 use super::merge::{Merged, MergedGuard};
 use super::place::{Place, Problem, nearest};
-use super::written::Value;
+use super::written::{PUBLISH_KEYS, Table, Value};
 use super::{Config, GuardConfig, Http, Owner, Paths};
-use crate::model::{DeviceSpec, FormatPolicy, Fstype, GuardName, Mode};
+use crate::model::{DeviceSpec, FormatPolicy, Fstype, GuardName, Mode, Publish, PublishDir};
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 
@@ -129,8 +129,14 @@ impl Check<'_> {
             self.wrong_value(written, why);
         }
         let written_publish = self.needed(guard, "publish", names);
-        let publish = written_publish.and_then(|path| self.publish(path, paths));
+        let publish = written_publish.and_then(|publish| self.publish(publish, paths));
         let data_dir = value("data_dir").and_then(|dir| self.data_dir(dir));
+        if let (Some(publish), Some(dir), Some(written)) = (&publish, &data_dir, value("data_dir"))
+            && publish.entry_of(dir).is_none()
+        {
+            let published = publish.sources().join(", ");
+            self.wrong_value(written, format!("must lie in a directory that is published: {published}"));
+        }
         let owner = value("owner").and_then(|owner| self.owner(owner));
         let dir_mode = value("dir_mode").and_then(|mode| self.dir_mode(mode)).unwrap_or(DIR_MODE);
         let member = value("member").and_then(|member| self.member(member));
@@ -207,7 +213,75 @@ impl Check<'_> {
         None
     }
 
-    fn publish(&mut self, value: &Value, paths: &Paths) -> Option<PathBuf> {
+    /// One path for the whole volume, or a list of directories.
+    fn publish(&mut self, value: &Value, paths: &Paths) -> Option<Publish> {
+        let Some(tables) = &value.tables else { return self.publish_path(value, paths).map(Publish::whole) };
+        if tables.is_empty() {
+            // What is in it instead of tables was told.
+            if !self.problems.iter().any(|problem| problem.key.starts_with(&value.key)) {
+                self.wrong_value(value, "must name at least one directory, or be the path for the whole volume");
+            }
+            return None;
+        }
+        let told = self.problems.len();
+        let mut read: Vec<(&Table, PublishDir)> = Vec::new();
+        for table in tables {
+            for missing in PUBLISH_KEYS.iter().filter(|key| !table.values.contains_key(*key)) {
+                // One of the wrong kind was told, and is not missing.
+                let key = format!("{}.{missing}", table.key);
+                if !self.problems.iter().any(|problem| problem.key == key) {
+                    self.wrong(table.place.clone(), &table.key, format!("`{missing}` is missing"));
+                }
+            }
+            let from = table.values.get("from").and_then(|from| self.publish_from(from));
+            let at = table.values.get("at").and_then(|at| self.publish_path(at, paths));
+            let (Some(from), Some(at)) = (from, at) else { continue };
+            for (_, other) in &read {
+                let nested = |one: &str, other: &str| Path::new(one).starts_with(other);
+                if nested(&from, &other.from) || nested(&other.from, &from) {
+                    let message = format!("and `{}` must not lie in one another: each is published once", other.from);
+                    self.wrong_at(table, "from", message);
+                }
+                if overlap(&at, &other.at) {
+                    let message = format!("and {}, of the same guard, must not lie in one another", other.at.display());
+                    self.wrong_at(table, "at", message);
+                }
+            }
+            read.push((table, PublishDir { from, at }));
+        }
+        if self.problems.len() > told {
+            return None;
+        }
+        Publish::directories(read.into_iter().map(|(_, entry)| entry).collect())
+    }
+
+    fn wrong_at(&mut self, table: &Table, key: &str, message: String) {
+        if let Some(value) = table.values.get(key) {
+            self.wrong_value(value, message);
+        }
+    }
+
+    /// A directory below the volume's root, never the root itself: `.volhold` stays outside of what is published.
+    fn publish_from(&mut self, value: &Value) -> Option<String> {
+        let path = Path::new(value.text());
+        let inside = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let clean: PathBuf = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+        let wrong = if path.is_absolute() || !inside {
+            "must be a path below the volume's root, without a leading `/` and without `..`"
+        } else if clean.as_os_str().is_empty() {
+            "must be a directory below the volume's root; for the whole volume write `publish = \"/path\"`"
+        } else if value.text().chars().any(char::is_control) {
+            "holds a control character"
+        } else if clean.starts_with(".volhold") || clean.starts_with("lost+found") {
+            "cannot be a directory that is not etcd's"
+        } else {
+            return Some(clean.display().to_string());
+        };
+        self.wrong_value(value, wrong);
+        None
+    }
+
+    fn publish_path(&mut self, value: &Value, paths: &Paths) -> Option<PathBuf> {
         let path = self.path(Some(value))?;
         for (own, name) in [(&paths.state, "state"), (&paths.run, "run")] {
             if overlap(&path, own) {
@@ -326,9 +400,12 @@ impl Check<'_> {
                 if node(&one.config.device) == node(&other.config.device) {
                     self.wrong_value(one.device, format!("is the device of guard `{theirs}` already"));
                 }
-                if overlap(&one.config.publish, &other.config.publish) {
+                let met = |at: &Path| other.config.publish.paths().any(|theirs| overlap(at, theirs));
+                for (index, _) in one.config.publish.paths().enumerate().filter(|(_, at)| met(at)) {
+                    let tables = one.publish.tables.iter().flatten();
+                    let value = tables.filter_map(|table| table.values.get("at")).nth(index).unwrap_or(one.publish);
                     let message = format!("and that of guard `{theirs}` must not lie in one another");
-                    self.wrong_value(one.publish, message);
+                    self.wrong_value(value, message);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! A validated configuration as text that reads back as the same: for `config show`, and for what is kept.
 
 use super::{Config, GuardConfig, Http, Place};
-use crate::model::{DeviceSpec, FormatPolicy, Mode};
+use crate::model::{DeviceSpec, FormatPolicy, Mode, Publish, PublishDir};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 enum Says {
     Text(String),
     List(Vec<String>),
+    /// One line each, in its own braces.
+    Tables(Vec<Vec<(&'static str, String)>>),
 }
 
 /// As TOML, every key with a value, defaults too. With `origins` each line ends with where its value comes from.
@@ -34,6 +36,12 @@ pub fn json(config: &Config) -> Value {
             let value = match says {
                 Says::Text(text) => Value::String(text),
                 Says::List(list) => json!(list),
+                Says::Tables(tables) => tables
+                    .into_iter()
+                    .map(|table| {
+                        Value::Object(table.into_iter().map(|(key, text)| (key.to_owned(), json!(text))).collect())
+                    })
+                    .collect(),
             };
             (name.to_owned(), value)
         });
@@ -85,7 +93,6 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
         ("device", Some(device_words(device))),
         ("fstype", Some(fstype.as_str().to_owned())),
         ("format", Some(format.to_owned())),
-        ("publish", Some(publish.display().to_string())),
         ("data_dir", data_dir.clone()),
         ("owner", owner.as_ref().map(|owner| format!("{}:{}", owner.user, owner.group))),
         ("dir_mode", Some(format!("{dir_mode:04o}"))),
@@ -95,10 +102,21 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
     ];
     let mut pairs: Vec<(&'static str, Says)> =
         all.into_iter().filter_map(|(name, text)| Some((name, Says::Text(text?)))).collect();
+    let after_format =
+        pairs.iter().position(|(name, _)| *name == "format").map_or(pairs.len(), |at| at.saturating_add(1));
+    pairs.insert(after_format, ("publish", publish_says(publish)));
     if !mount_options.is_empty() {
         pairs.push(("mount_options", Says::List(mount_options.clone())));
     }
     pairs
+}
+
+fn publish_says(publish: &Publish) -> Says {
+    if publish.is_whole() {
+        return Says::Text(publish.main(None).display().to_string());
+    }
+    let entry = |entry: &PublishDir| vec![("from", entry.from.clone()), ("at", entry.at.display().to_string())];
+    Says::Tables(publish.entries().iter().map(entry).collect())
 }
 
 /// The device as it stands in the configuration.
@@ -118,6 +136,13 @@ fn lines(text: &mut String, table: &str, pairs: Vec<(&str, Says)>, origins: Opti
         let value = match says {
             Says::Text(text) => quoted(&text),
             Says::List(list) => format!("[{}]", list.iter().map(|part| quoted(part)).collect::<Vec<_>>().join(", ")),
+            Says::Tables(tables) => {
+                let table = |table: Vec<(&str, String)>| {
+                    let pairs = table.iter().map(|(key, text)| format!("{key} = {}", quoted(text)));
+                    format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
+                };
+                format!("[{}]", tables.into_iter().map(table).collect::<Vec<_>>().join(", "))
+            }
         };
         let line = format!("{name} = {value}");
         match origins {

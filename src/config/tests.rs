@@ -90,7 +90,7 @@ fn every_key_is_taken_as_written() {
     let guard = &config.guards[0];
     assert_eq!(config.paths.state, PathBuf::from("/srv/state"));
     assert_eq!((guard.mode, guard.format, guard.fresh), (Mode::Enforce, FormatPolicy::IfBlank, true));
-    assert_eq!(guard.publish, PathBuf::from("/mnt/events"));
+    assert_eq!(guard.publish, "/mnt/events".into());
     assert_eq!(guard.data_dir.as_deref(), Some("data/x"));
     assert_eq!(guard.owner, Some(Owner { user: "etcd".into(), group: "2379".into() }));
     assert_eq!(guard.dir_mode, 0o750);
@@ -287,3 +287,4 @@ fn what_may_not_be_meant_is_remarked_upon() {
 }
 
 mod layers;
+mod publish;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue};
 
 /// A value as written.
 #[derive(Debug, Clone)]
@@ -15,11 +15,22 @@ pub(super) struct Value {
     pub key: String,
     /// One text; several where the key takes a list.
     pub texts: Vec<(String, Place)>,
+    /// Where the key takes a list of tables and has one; then there is no text.
+    pub tables: Option<Vec<Table>>,
+}
+
+/// One table of a list.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    /// `guard[0].publish[1]`
+    pub key: String,
+    pub place: Place,
+    pub values: Values,
 }
 
 impl Value {
     pub(super) fn one(key: String, text: &str, place: Place) -> Self {
-        Value { texts: vec![(text.to_owned(), place.clone())], place, key }
+        Value { texts: vec![(text.to_owned(), place.clone())], tables: None, place, key }
     }
 
     pub(super) fn text(&self) -> &str {
@@ -67,8 +78,11 @@ pub(super) const GUARD_KEYS: &[&str] = &[
     "peer_url",
     "mount_options",
 ];
+pub(super) const PUBLISH_KEYS: &[&str] = &["from", "at"];
 /// Keys that take a list, or one text with commas.
 const LISTS: &[&str] = &["mount_options"];
+/// Keys that take a list of tables with these keys, or one text.
+const LISTS_OF_TABLES: &[(&str, &[&str])] = &[("publish", PUBLISH_KEYS)];
 
 /// What a text without commas becomes for a key: its parts for a list, itself for all others.
 pub(super) fn value_of(name: &str, key: String, text: &str, place: Place) -> Value {
@@ -76,7 +90,7 @@ pub(super) fn value_of(name: &str, key: String, text: &str, place: Place) -> Val
         return Value::one(key, text, place);
     }
     let parts = text.split(',').filter(|_| !text.is_empty());
-    Value { texts: parts.map(|part| (part.trim().to_owned(), place.clone())).collect(), place, key }
+    Value { texts: parts.map(|part| (part.trim().to_owned(), place.clone())).collect(), tables: None, place, key }
 }
 
 /// The hint for a name that is not known.
@@ -192,11 +206,36 @@ impl Reader<'_> {
             let place = self.place(value.span());
             let texts = list.iter().filter_map(|value| Some((self.string(value, &key)?, self.place(value.span()))));
             let texts = texts.collect();
-            return Some(Value { place, key, texts });
+            return Some(Value { place, key, texts, tables: None });
+        }
+        if let (DeValue::Array(list), Some((_, known))) =
+            (value.get_ref(), LISTS_OF_TABLES.iter().find(|(key, _)| *key == name))
+        {
+            let place = self.place(value.span());
+            let tables = self.list_of_tables(list, &key, known);
+            return Some(Value { place, key, texts: Vec::new(), tables: Some(tables) });
         }
         let text = self.string(value, &key)?;
         let place = self.place(value.span());
         Some(value_of(name, key, &text, place))
+    }
+
+    fn list_of_tables(&mut self, list: &DeArray<'_>, key: &str, known: &[&'static str]) -> Vec<Table> {
+        let mut tables = Vec::new();
+        for (index, value) in list.iter().enumerate() {
+            let key = format!("{key}[{index}]");
+            match value.get_ref() {
+                DeValue::Table(table) => {
+                    let values = self.values(table, &key, known);
+                    tables.push(Table { place: self.place(value.span()), key, values });
+                }
+                other => {
+                    let wanted = format!("is {}, wanted a table with {}", kind(other), known.join(" and "));
+                    self.wrong(value.span(), &key, wanted);
+                }
+            }
+        }
+        tables
     }
 
     fn string(&mut self, value: &Spanned<DeValue<'_>>, key: &str) -> Option<String> {

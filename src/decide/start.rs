@@ -20,6 +20,7 @@ mod identity;
 mod keys;
 mod objections;
 mod place;
+mod published;
 mod situation;
 #[cfg(test)]
 #[allow(
@@ -47,8 +48,7 @@ pub fn may_start(evidence: &StartEvidence, policy: &StartPolicy) -> StartVerdict
     let StartEvidence { volume_id, filesystem, volume, records, running, age } = evidence;
     let mut objections = Objections::default();
     let mut warnings = Vec::new();
-    let mut grounds =
-        Grounds { data_dir: policy.data_dir.clone().unwrap_or_else(|| ".".to_owned()), kind: StartKind::FirstUse };
+    let mut grounds = Grounds { data_dir: situation::unselected(policy), kind: StartKind::FirstUse };
 
     let running = running_etcd(running, &mut objections);
     let known_records = known_records(records, &mut objections);
@@ -133,10 +133,13 @@ fn judge(
         None => false,
     };
 
-    let migration = dirs::migration(&situation, records, objections, warnings);
     let adopted = records.adoption;
-    objections.lift(adopted, situation.populated());
     let answered_empty = matches!(adopted, Some(Adoption::NewCluster | Adoption::Replacement));
+    let makes = fresh || (answered_empty && !situation.populated());
+    published::rules(&situation, records, policy, makes, objections);
+
+    let migration = dirs::migration(&situation, records, objections, warnings);
+    objections.lift(adopted, situation.populated());
     let kind = if migration {
         StartKind::MigrationUnderWay
     } else if adopted.is_some() && (situation.populated() || answered_empty) {

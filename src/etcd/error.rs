@@ -79,6 +79,11 @@ impl EtcdError {
         matches!(self, EtcdError::Open { source, .. } if source.kind() == io::ErrorKind::NotADirectory)
     }
 
+    /// A symbolic link is in the way; none is followed.
+    pub(super) fn is_a_link(&self) -> bool {
+        matches!(self, EtcdError::Open { source, .. } if source.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()))
+    }
+
     /// For a hold: what was found, where, what was expected.
     pub fn reason(&self) -> Reason {
         let code = match self {

@@ -11,7 +11,8 @@ use super::manager_state::{MAX_BYTES, parse_state};
 use super::quick::quick;
 use super::read_at::read_vec;
 use crate::model::{
-    DataDirReport, DirRole, EtcdManagerState, FsUuid, Observed, SelectedBy, Selection, VolumeId, VolumeReading, Why,
+    DataDirReport, DirRole, EtcdManagerState, FsUuid, Observed, PublishSource, SelectedBy, Selection, SourceKind,
+    VolumeId, VolumeReading, Why,
 };
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,9 @@ const STATE: &str = "state";
 pub struct VolumeHints {
     /// Data dir that configuration names, relative to the volume's root.
     pub data_dir: Option<String>,
+    /// Directories that are to be published, relative to the volume's root; none where the whole volume is.
+    #[serde(default)]
+    pub publish: Vec<String>,
     pub fs_uuid: Option<FsUuid>,
     pub volume_id: Option<VolumeId>,
 }
@@ -93,7 +97,24 @@ pub fn examine_volume_reporting(
         unreadable: search.unreadable,
         beyond: search.beyond,
         root_entries: search.root_entries,
+        publish: hints.publish.iter().map(|from| publish_source(root, from)).collect(),
     }
+}
+
+/// What stands where a directory that is to be published should be.
+fn publish_source(root: BorrowedFd<'_>, from: &str) -> PublishSource {
+    let kind = match open_dir_str(root, from) {
+        Ok(_) => Observed::Seen(SourceKind::Directory),
+        Err(error) if error.is_absent() => Observed::Seen(SourceKind::Missing),
+        Err(error) if error.is_a_link() => Observed::Seen(SourceKind::Link),
+        // A link in the last place is refused as no directory, before it is refused as a link.
+        Err(error) if error.is_not_a_directory() => match kind_of(root, from, from) {
+            Ok(Some(FileType::Symlink)) => Observed::Seen(SourceKind::Link),
+            Ok(_) | Err(_) => Observed::Seen(SourceKind::NotADirectory),
+        },
+        Err(error) => Observed::Unknown(Why::Unreadable { detail: error.chain() }),
+    };
+    PublishSource { from: from.to_owned(), kind }
 }
 
 /// Walks the tree, breadth first, without recursion.

@@ -13,7 +13,7 @@
 //! ```
 
 use super::readers::Readers;
-use crate::model::{BootId, Bypass, DevNum, FsUuid, GuardName, StartKind, Status, Time, VolumeId};
+use crate::model::{BootId, Bypass, DevNum, FsUuid, GuardName, PublishDir, StartKind, Status, Time, VolumeId, WHOLE};
 use nix::fcntl::OFlag;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -71,8 +71,11 @@ pub enum GateError {
 /// What a gate was opened for: what `gate check` compares the machine with, without agent or network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
-    /// Where the volume is mounted.
+    /// Where the volume is mounted; of several directories the one that the data dir lies in.
     pub at: String,
+    /// Every directory that is published, where not the whole volume is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<PublishDir>,
     pub devnum: DevNum,
     pub fs_uuid: Option<FsUuid>,
     pub volume_id: VolumeId,
@@ -83,6 +86,23 @@ pub struct Published {
     #[serde(default)]
     pub mount_id: Option<u64>,
     pub boot_id: BootId,
+}
+
+impl Published {
+    /// What is published, of either form.
+    pub fn entries(&self) -> Vec<PublishDir> {
+        if self.directories.is_empty() {
+            return vec![PublishDir { from: WHOLE.to_owned(), at: PathBuf::from(&self.at) }];
+        }
+        self.directories.clone()
+    }
+
+    /// Where etcd finds its data.
+    pub fn place_of_data(&self) -> PathBuf {
+        let entries = self.entries();
+        let seen = entries.iter().find_map(|entry| entry.place_of(&self.data_dir));
+        seen.unwrap_or_else(|| Path::new(&self.at).join(&self.data_dir))
+    }
 }
 
 /// The content of a ready file, one line.
@@ -197,7 +217,7 @@ pub fn open_gate(run: &Path, guard: &GuardName, published: &Published) -> Result
     crate::fault::fault_point("before-ready-file");
     let ready = Ready {
         time: Time::now(),
-        data_dir: Path::new(&published.at).join(&published.data_dir).display().to_string(),
+        data_dir: published.place_of_data().display().to_string(),
         devnum: published.devnum,
         boot_id: published.boot_id.clone(),
     };

@@ -21,6 +21,27 @@ pub struct VolumeReading {
     pub beyond: Vec<String>,
     /// Names at the root of the volume besides `lost+found` and `.volhold`, at most 20: "empty" is to be shown, not believed.
     pub root_entries: Vec<String>,
+    /// What stands where each directory that is to be published should be; empty where the whole volume is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub publish: Vec<PublishSource>,
+}
+
+/// A directory of the volume that is to be published, as it was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishSource {
+    /// Relative to the volume's root.
+    pub from: String,
+    pub kind: Observed<SourceKind>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceKind {
+    Directory,
+    Missing,
+    /// A symbolic link, itself or on the way to it.
+    Link,
+    NotADirectory,
 }
 
 /// The data dir that would be started. It is named here even when it is not there: then no report has the role `selected`.

@@ -41,6 +41,8 @@ reason_codes! {
     MkfsFailed = "mkfs-failed",
     MountFailed = "mount-failed",
     FsckFailed = "fsck-failed",
+    /// A directory that is to be published is not there, is none, or does not hold the data dir.
+    NotPublishable = "not-publishable",
     MountpointNotEmpty = "mountpoint-not-empty",
     WrongVolume = "wrong-volume",
     EmptyBesideOld = "empty-beside-old",

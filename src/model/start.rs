@@ -42,6 +42,9 @@ pub struct StartPolicy {
     pub fresh: bool,
     /// Data dir that configuration names, relative to the volume's root.
     pub data_dir: Option<String>,
+    /// Directories of the volume that are published, relative to its root; none where the whole volume is.
+    #[serde(default)]
+    pub publish: Vec<String>,
     /// Who this node is, if configuration says.
     pub member: Option<String>,
     pub peer_url: Option<String>,

@@ -1,6 +1,6 @@
 //! What `status` shows: the state of every guard, as written to `/run/volhold/status.json`.
 
-use super::{DataDirReport, DeviceFacts, FsUuid, GuardName, Reason, Time, VolumeId};
+use super::{DataDirReport, DeviceFacts, FsUuid, GuardName, PublishDir, Reason, Time, VolumeId};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,8 +103,11 @@ pub struct GuardStatus {
     pub volume: Option<VolumeId>,
     pub device: Option<DeviceFacts>,
     pub fs_uuid: Option<FsUuid>,
-    /// Where the volume is published.
+    /// Where the volume is published; of several directories the one that the data dir lies in, as far as that is known.
     pub publish: String,
+    /// Every directory of the volume that is published, where not the whole of it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub publish_dirs: Vec<PublishDir>,
     /// The dir that etcd would use, with its fingerprint.
     pub data_dir: Option<DataDirReport>,
     pub reasons: Vec<Reason>,

@@ -58,6 +58,7 @@ fn guard(name: &str, gate: Gate) -> GuardStatus {
         device: Some(device()),
         fs_uuid: None,
         publish: "/var/lib/etcd".into(),
+        publish_dirs: vec![],
         data_dir: None,
         reasons: match gate {
             Gate::Held => vec![reason(ReasonCode::BackupSuperblockFound)],
@@ -158,6 +159,7 @@ fn two_dirs(old: &str) -> StartEvidence {
             unreadable: vec![],
             beyond: vec![],
             root_entries: vec![],
+            publish: vec![],
         }),
         records: Observed::not_run("x"),
         running: Observed::Seen(None),

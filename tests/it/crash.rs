@@ -6,6 +6,8 @@
 //! The points exist only in a build with the feature `fault-points`; `make test` builds that as well.
 
 #[cfg(feature = "fault-points")]
+mod directories;
+#[cfg(feature = "fault-points")]
 mod points;
 
 /// What would be a way to kill a production agent by its environment.

@@ -41,6 +41,7 @@ fn decide(volume: VolumeReading, records: Records, data_dir: Option<&str>) -> St
     let policy = StartPolicy {
         fresh: true,
         data_dir: data_dir.map(str::to_owned),
+        publish: Vec::new(),
         member: None,
         peer_url: None,
         min_keys_percent: 50,

@@ -69,6 +69,23 @@ fn a_crash_and_a_restart_of_the_agent_leave_an_open_gate_open_and_etcd_alone() {
     etcd.put("key", "after");
 }
 
+#[test]
+fn an_open_gate_whose_volume_is_hidden_by_another_mount_stays_open_and_is_doubted() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let (_device, mut node) = served(&tmp);
+    let at = node.path("mnt");
+    run("mount", &["-t", "tmpfs", "over", &at.to_string_lossy()]);
+    node.start();
+    // The etcd that was let start may still run on what lies below.
+    let status = node.await_status("main", "open and doubted", |status| status["would_hold"] == true);
+    assert_eq!(status["gate"], "open", "{status:#}");
+    assert!(node.ready_file("main").exists(), "{}", node.log());
+    let check = node.gate_check("main");
+    assert_eq!(check.code, Some(3), "no etcd may be started on the mount above: {check:#?}");
+    run("umount", &[&at.to_string_lossy()]);
+}
+
 /// A node whose etcd has served on a volume that volhold made, with its gate open and etcd stopped.
 fn served(tmp: &Tmp) -> (Loop, Node) {
     let device = blank(tmp);

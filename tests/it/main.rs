@@ -25,5 +25,7 @@ mod mutants;
 mod probe;
 mod record;
 mod sandbox;
+mod subdir;
 mod systemd;
+mod watchdog;
 mod xfs;

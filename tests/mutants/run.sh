@@ -98,7 +98,7 @@ git -C "$tree" -c user.name=mutants -c user.email=mutants@localhost commit --qui
 
 target_of() {
     case $1 in
-    "it crash::points::"*) echo "--test it --features fault-points" ;;
+    "it crash::points::"* | "it crash::directories::"* | "it watchdog::stalls::"*) echo "--test it --features fault-points" ;;
     "it "*) echo "--test it" ;;
     *) echo "--lib" ;;
     esac

@@ -5,7 +5,7 @@ use crate::act::options::OptionError;
 use crate::device::DeviceError;
 use crate::model::{DevNum, Reason, ReasonCode};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -43,6 +43,30 @@ pub enum MountError {
     NotOnTop { at: PathBuf, wanted: DevNum, found: DevNum },
     #[error("ask what is mounted")]
     Table(#[source] DeviceError),
+    /// A directory of the volume that is to be published cannot be opened as one.
+    #[error("open the directory `{from}` of {node}")]
+    Source {
+        from: String,
+        node: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("publish directories of a volume: {step}")]
+    Copy {
+        step: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    /// Of several directories one could not be published, and the others were taken back.
+    #[error("{at} could not be published: {failed}")]
+    NotAll {
+        at: PathBuf,
+        failed: Box<MountError>,
+        /// Published before it, and unmounted again.
+        back: Vec<PathBuf>,
+        /// What could not be unmounted, and why.
+        left: Vec<String>,
+    },
 }
 
 /// A mount that the kernel refused: what was tried, and what it said.
@@ -137,9 +161,34 @@ impl MountError {
                 Reason::new(ReasonCode::MountFailed, format!("{self}: {source}"))
             }
             MountError::Table(source) => source.reason(),
+            MountError::Source { source, .. } => {
+                let code = match source.raw_os_error() {
+                    Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV) => ReasonCode::NotPublishable,
+                    Some(_) | None => ReasonCode::Unreadable,
+                };
+                Reason::new(code, format!("nothing was published: {self}: {source}"))
+            }
+            MountError::Copy { source, .. } => {
+                Reason::new(ReasonCode::MountFailed, format!("nothing was published: {self}: {source}"))
+            }
+            MountError::NotAll { at, failed, back, left } => not_all(at, failed, back, left),
         }
         .with_detail_of(self)
     }
+}
+
+fn not_all(at: &Path, failed: &MountError, back: &[PathBuf], left: &[String]) -> Reason {
+    let Reason { code, message, detail: _ } = failed.reason();
+    let paths = |paths: &[PathBuf]| paths.iter().map(|at| at.display().to_string()).collect::<Vec<_>>().join(", ");
+    let mut sentence = format!("{} could not be published: {message}", at.display());
+    if !back.is_empty() {
+        sentence.push_str(&format!("; {} was taken back", paths(back)));
+    }
+    if !left.is_empty() {
+        sentence.push_str(&format!("; what could not be taken back: {}", left.join(", ")));
+    }
+    let detail = serde_json::json!({ "at": at, "taken_back": back, "left": left });
+    Reason::new(code, sentence).with_detail(detail)
 }
 
 trait WithDetail {
@@ -159,7 +208,10 @@ impl WithDetail for Reason {
             | MountError::NotOnTop { .. }
             | MountError::Root { .. }
             | MountError::Publish { .. }
-            | MountError::Table(_) => self,
+            | MountError::Table(_)
+            | MountError::Source { .. }
+            | MountError::Copy { .. }
+            | MountError::NotAll { .. } => self,
         }
     }
 }

@@ -7,7 +7,12 @@ use std::path::Path;
 
 /// The device that lies on top at a path (which has no links in it), if anything is mounted exactly there.
 pub fn on_top_at(at: &Path) -> Result<Option<DevNum>, MountError> {
-    Ok(top_of(&sources_at(at)?).map(|mount| mount.devnum))
+    Ok(top_at(at)?.map(|mount| mount.devnum))
+}
+
+/// The mount that lies on top at a path, if anything is mounted exactly there.
+pub fn top_at(at: &Path) -> Result<Option<Mount>, MountError> {
+    Ok(top_of(&sources_at(at)?).cloned())
 }
 
 /// Of mounts at one path, each has the one below as its parent; on top is the one that is nobody's parent.

@@ -3,17 +3,18 @@
 use super::{Driver, LOOK, SHORT, blocking, failure};
 use crate::agent::machine::{Event, Failure, State};
 use crate::agent::publish;
+use crate::agent::volume_root::{self, VolumeRoot};
 use crate::cloud::{Local, VolumeProvider};
 use crate::fault::fault_point;
 use crate::gate::files;
-use crate::model::{Fact, Observed, ReasonCode, StartEvidence, StartKind, Why};
+use crate::model::{Fact, Observed, Publish, PublishDir, ReasonCode, StartEvidence, StartKind, WHOLE, Why};
 use crate::worker::{self, Deadline};
-use std::os::fd::OwnedFd;
+use std::path::Path;
 
 impl Driver {
     pub(super) async fn look(&mut self) -> Event {
         let root = match &self.mount {
-            Some(mount) => mount.root().map_err(|error| crate::agent::chain(&error)),
+            Some(mount) => mount.root().map(VolumeRoot::from).map_err(|error| crate::agent::chain(&error)),
             None => Err("the volume is not mounted".to_owned()),
         };
         let evidence = self.evidence(root).await;
@@ -26,23 +27,29 @@ impl Driver {
             // The superblock tells which filesystem this is; a mounted device is read beside its mount.
             let _reading = self.probe(false).await;
         }
-        let root = self.mounted_root().await;
+        let root = self.mounted_root(false).await;
         Event::Looked(Box::new(self.evidence(root).await))
     }
 
-    /// The root of the mount that is there, which must be the device's own.
-    pub(super) async fn mounted_root(&self) -> Result<OwnedFd, String> {
-        let at = self.mounted_at.clone().unwrap_or_else(|| self.config.publish.clone());
+    /// The root of the volume that is mounted, where what is mounted is the device's own and each directory the one that
+    /// belongs there. To be let go soon.
+    pub(super) async fn mounted_root(&self, writes: bool) -> Result<VolumeRoot, String> {
+        let (entries, fstype) = (self.mounted(), self.config.fstype);
         let devnum = self.guard.device().map(|facts| facts.devnum);
         let Some(devnum) = devnum else { return Err("the device is not known".to_owned()) };
-        match blocking(SHORT, move || publish::open_root(&at, devnum)).await {
+        match blocking(SHORT, move || volume_root::open(&entries, devnum, fstype, writes)).await {
             Ok(Ok(root)) => Ok(root),
             Ok(Err(error)) => Err(crate::agent::chain(&error)),
             Err(stuck) => Err(stuck.why("opening the mounted volume").detail().to_owned()),
         }
     }
 
-    pub(super) async fn evidence(&self, root: Result<OwnedFd, String>) -> StartEvidence {
+    /// What of the volume is mounted where, as far as that is known.
+    fn mounted(&self) -> Vec<PublishDir> {
+        if self.mounted.is_empty() { self.config.publish.entries().to_vec() } else { self.mounted.clone() }
+    }
+
+    pub(super) async fn evidence(&self, root: Result<VolumeRoot, String>) -> StartEvidence {
         let volume_id = self.volume_id();
         let filesystem = match &self.filesystem {
             Some(filesystem) => Observed::Seen(filesystem.clone()),
@@ -99,10 +106,14 @@ impl Driver {
             // Somebody took the ready file away; etcd could not start again. The look renews it.
             return Event::LookAgain;
         }
-        match self.mounted_root().await {
+        match self.mounted_root(false).await {
             Ok(root) => {
                 let records = self.of_both(&root).await;
-                let mark = worker::mark(root, &data_dir, Deadline::quiet(LOOK)).await;
+                let mark = match root.try_clone() {
+                    Ok(reader) => worker::mark(reader, &data_dir, Deadline::quiet(LOOK)).await,
+                    Err(error) => Observed::Unknown(Why::Unreadable { detail: error.to_string() }),
+                };
+                drop(root);
                 if let Observed::Unknown(why) = &mark {
                     tracing::debug!(event = "mark.unknown", guard = %self.config.name, why = why.detail());
                 }
@@ -120,7 +131,15 @@ impl Driver {
     }
 
     pub(super) async fn publish(&mut self, facts: Vec<Fact>, data_dir: String, create: bool) -> Event {
-        let (Some(mount), Some(mut device)) = (self.mount.take(), self.device.take()) else {
+        let devnum = self.guard.device().map(|facts| facts.devnum);
+        let source = match (self.mount.take(), devnum) {
+            (Some(mount), _) => Some(publish::Source::Examined(mount)),
+            (None, Some(devnum)) if !self.mounted.is_empty() => {
+                Some(publish::Source::Partly(self.mounted.clone(), devnum))
+            }
+            (None, Some(_) | None) => None,
+        };
+        let (Some(source), Some(mut device)) = (source, self.device.take()) else {
             return Event::Published(Err(failure(ReasonCode::MountFailed, "the volume is not mounted".to_owned())));
         };
         let plan = publish::Plan {
@@ -133,14 +152,14 @@ impl Driver {
             create,
         };
         match blocking(SHORT, move || {
-            let outcome = publish::publish(&plan, mount, &mut device);
+            let outcome = publish::publish(&plan, source, &mut device);
             (device, outcome)
         })
         .await
         {
             Ok((device, outcome)) => {
                 self.device = Some(device);
-                Event::Published(outcome.map(|at| self.mounted_at = Some(at)))
+                Event::Published(outcome.map(|entries| self.mounted = entries))
             }
             Err(stuck) => Event::Published(Err(Failure { reason: stuck.reason("publishing"), tool_output: None })),
         }
@@ -148,16 +167,19 @@ impl Driver {
 
     pub(super) async fn open_gate(&mut self, facts: Vec<Fact>, data_dir: String, how: StartKind) {
         fault_point("before-open-gate");
+        self.mend().await;
         self.record(&facts).await;
         let Some(devnum) = self.guard.device().map(|facts| facts.devnum) else { return };
-        let at = self.mounted_at.clone().unwrap_or_else(|| self.config.publish.clone());
+        let mounted = self.mounted();
+        let Some(publish) = Publish::directories(mounted.clone()) else { return };
         // A gate that is open already stays the gate that was opened: what it was opened for is not written over.
         let how = match files::read_published(&self.run, &self.config.name) {
             Ok(Some(before)) if how == StartKind::Running && before.boot_id == self.memory.here.boot_id => before.how,
             Ok(_) | Err(_) => how,
         };
         let published = files::Published {
-            at: at.display().to_string(),
+            at: publish.main(Some(&data_dir)).display().to_string(),
+            directories: if publish.is_whole() { Vec::new() } else { mounted },
             devnum,
             fs_uuid: self.fs_uuid(),
             volume_id: self.volume_id(),
@@ -170,8 +192,14 @@ impl Driver {
         if let Err(error) = files::open_gate(&self.run, &self.config.name, &published) {
             tracing::error!(event = "gate.unwritten", guard = %self.config.name, error = %crate::agent::chain(&error), "cannot open the gate");
         }
-        let root = at;
         let grows = how == StartKind::Fresh;
-        self.rounds.watch(&root, &data_dir, grows);
+        // Of the volume only what is published can be watched; what appears beside that is found by the clock.
+        match publish.entry_of(&data_dir).and_then(|entry| Some((entry, entry.place_of(&data_dir)?))) {
+            Some((entry, place)) => {
+                let below = place.strip_prefix(&entry.at).unwrap_or(&place);
+                self.rounds.watch(&entry.at, below, grows);
+            }
+            None => self.rounds.watch(publish.main(None), Path::new(WHOLE), grows),
+        }
     }
 }

@@ -36,7 +36,7 @@ impl Driver {
                 match outcome {
                     Ok(found) => {
                         fault_point("after-find");
-                        self.mounted_at = found.mounted_at.clone();
+                        self.mounted = found.mounted.clone();
                         let node = std::path::Path::new(&found.facts.node);
                         self.rounds.device(node.file_name().map(|name| name.to_string_lossy().into_owned()));
                         Event::Found(Box::new(self.known(found).await))
@@ -57,21 +57,22 @@ impl Driver {
         if self.config.mode == Mode::Observe {
             return;
         }
-        let at = self.config.publish.clone();
-        match blocking(SHORT, move || seal::seal(&at)).await {
-            Ok(Ok(_sealed)) => {}
-            Ok(Err(error)) => {
-                tracing::debug!(event = "seal.early", guard = %self.config.name, error = %crate::agent::chain(&error), "not sealed yet");
-            }
-            Err(stuck) => {
-                tracing::warn!(event = "seal.stuck", guard = %self.config.name, "{}", stuck.why("sealing").detail());
+        for at in self.config.publish.paths().map(std::path::Path::to_owned).collect::<Vec<_>>() {
+            match blocking(SHORT, move || seal::seal(&at)).await {
+                Ok(Ok(_sealed)) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(event = "seal.early", guard = %self.config.name, error = %crate::agent::chain(&error), "not sealed yet");
+                }
+                Err(stuck) => {
+                    tracing::warn!(event = "seal.stuck", guard = %self.config.name, "{}", stuck.why("sealing").detail());
+                }
             }
         }
     }
 
     /// What provider and node know of the device that was found.
     pub(super) async fn known(&self, found: find::FoundAt) -> Found {
-        let find::FoundAt { facts, place, mounted_at: _, gate_open } = found;
+        let find::FoundAt { facts, place, mounted: _, gate_open } = found;
         let knowledge = Local.knowledge(&facts).await;
         Found {
             records: self.of_node(&facts.volume_id).await,
@@ -151,9 +152,10 @@ impl Driver {
         let size = self.guard.device().map_or(0, |facts| facts.size);
         let request = ProbeRequest { full_scan, direct: true };
         let started = Instant::now();
-        let (board, template) = (self.board.clone(), self.status());
+        let (board, template, lives) = (self.board.clone(), self.status(), &self.lives);
         let mut last = Instant::now();
         let reading = worker::probe(reader, &request, Deadline::for_bytes(size), |done, total| {
+            lives.works();
             if last.elapsed() >= Duration::from_secs(1) {
                 last = Instant::now();
                 let progress = reading_progress(done, total, started.elapsed());

@@ -1,8 +1,9 @@
 //! The guard's memory on node and volume: both may hang as any disk may.
 
 use super::{Driver, SHORT, blocking};
+use crate::agent::volume_root::VolumeRoot;
 use crate::model::{Fact, FsUuid, Mode, Observed, Reason, Records, VolumeId, Why};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 impl Driver {
     pub(super) async fn record(&mut self, facts: &[Fact]) {
@@ -13,7 +14,7 @@ impl Driver {
         let kept = if self.config.mode == Mode::Observe {
             self.keep(&volume_id, fs_uuid, facts.to_vec()).await
         } else {
-            match self.mounted_root().await {
+            match self.mounted_root(true).await {
                 Ok(root) => self.keep_on_both(root, facts.to_vec()).await,
                 Err(_not_mounted) => self.keep(&volume_id, fs_uuid, facts.to_vec()).await,
             }
@@ -21,6 +22,25 @@ impl Driver {
         if let Err(reason) = kept {
             tracing::error!(event = "record.failed", guard = %self.config.name, "a fact was not kept: {}", reason.message);
         }
+    }
+
+    /// Copies to the volume what a crash has left on the node only. The verdict is over both: what fails here is told, and
+    /// tried again when the gate opens the next time.
+    pub(super) async fn mend(&self) {
+        let root = match self.mounted_root(true).await {
+            Ok(root) => root,
+            Err(detail) => {
+                tracing::debug!(event = "record.unmended", guard = %self.config.name, "{detail}");
+                return;
+            }
+        };
+        let (memory, volume_id, fs_uuid) = (self.memory.clone(), self.volume_id(), self.fs_uuid());
+        let failed = match blocking(SHORT, move || memory.mend(&volume_id, fs_uuid, root.as_fd())).await {
+            Ok(Ok(_copied)) => return,
+            Ok(Err(error)) => crate::agent::chain(&error),
+            Err(stuck) => stuck.words("writing the volume's ledger"),
+        };
+        tracing::warn!(event = "record.unmended", guard = %self.config.name, error = failed, "the volume's ledger lacks what the node's has");
     }
 
     pub(super) async fn keep(
@@ -52,7 +72,7 @@ impl Driver {
         }
     }
 
-    pub(super) async fn keep_on_both(&self, root: OwnedFd, facts: Vec<Fact>) -> Result<(), Reason> {
+    pub(super) async fn keep_on_both(&self, root: VolumeRoot, facts: Vec<Fact>) -> Result<(), Reason> {
         let (memory, volume_id, fs_uuid) = (self.memory.clone(), self.volume_id(), self.fs_uuid());
         match blocking(SHORT, move || memory.keep_on_both(&volume_id, fs_uuid, &facts, root.as_fd())).await {
             Ok(kept) => kept.map_err(|error| error.reason()),
@@ -68,7 +88,7 @@ impl Driver {
         }
     }
 
-    pub(super) async fn of_both(&self, root: &OwnedFd) -> Observed<Records> {
+    pub(super) async fn of_both(&self, root: &VolumeRoot) -> Observed<Records> {
         let root = match root.try_clone() {
             Ok(root) => root,
             Err(error) => return Observed::Unknown(Why::Unreadable { detail: error.to_string() }),

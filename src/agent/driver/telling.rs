@@ -3,7 +3,7 @@
 use super::{Driver, SHORT, blocking};
 use crate::agent::machine::{Decided, State};
 use crate::fault::fault_point;
-use crate::model::{Decision, DecisionVerdict, Fact, GuardStatus, Reason, Time};
+use crate::model::{Decision, DecisionVerdict, Fact, GuardStatus, Publish, PublishDir, Reason, Time};
 
 impl Driver {
     pub(super) async fn decide(&mut self, decided: Decided) {
@@ -82,7 +82,8 @@ impl Driver {
             volume: Some(self.volume_id()),
             device: self.guard.device().cloned(),
             fs_uuid: self.fs_uuid(),
-            publish: self.config.publish.display().to_string(),
+            publish: self.config.publish.main(self.config.data_dir.as_deref()).display().to_string(),
+            publish_dirs: directories(&self.config.publish),
             data_dir,
             reasons: self.guard.reasons().to_vec(),
             warnings: self.warnings(),
@@ -120,6 +121,11 @@ impl Driver {
         }
         self.board.report(self.status());
     }
+}
+
+/// Of the form with directories only: who reads the status of a whole volume sees no change.
+fn directories(publish: &Publish) -> Vec<PublishDir> {
+    if publish.is_whole() { Vec::new() } else { publish.entries().to_vec() }
 }
 
 fn codes(reasons: &[Reason]) -> Vec<&'static str> {

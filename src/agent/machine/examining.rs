@@ -19,7 +19,7 @@ pub(super) fn on_found(guard: &mut Guard, found: Found) -> Vec<Action> {
     guard.found = Some(found);
     if guard.policy.mode == Mode::Observe {
         return match place {
-            Place::Mounted => {
+            Place::Mounted | Place::Partly => {
                 guard.state = State::Inspecting;
                 vec![Action::LookThroughMount]
             }
@@ -38,7 +38,7 @@ pub(super) fn on_found(guard: &mut Guard, found: Found) -> Vec<Action> {
         return guard.hold(vec![reason], Action::LetGo);
     }
     match place {
-        Place::Mounted => {
+        Place::Mounted | Place::Partly => {
             guard.state = State::Inspecting;
             vec![Action::LookThroughMount]
         }

@@ -1,6 +1,6 @@
 //! From the data dirs to the open gate, and what is told while it is open.
 
-use super::{Action, Decided, Guard, Place, State};
+use super::{Action, Decided, Failure, Guard, Place, State};
 use crate::decide::start::may_start;
 use crate::model::{
     DecisionVerdict, Fact, HighWater, Mode, Observed, Reason, ReasonCode, Records, StartEvidence, StartKind,
@@ -90,6 +90,16 @@ pub(super) fn on_published(guard: &mut Guard) -> Vec<Action> {
         }
         Some(StartVerdict::Hold { .. }) | None => Vec::new(),
     }
+}
+
+/// What is missing of an open gate's directories could not be put back: told, and the gate stays as it is.
+pub(super) fn on_unpublished(guard: &mut Guard, failure: Failure) -> Vec<Action> {
+    let data_dir = match &guard.verdict {
+        Some(StartVerdict::Start { data_dir, .. }) if guard.gate_was_open() => data_dir.clone(),
+        Some(_) | None => return guard.fail(failure),
+    };
+    guard.state = State::Open { data_dir, doubts: vec![failure.reason] };
+    vec![doubted(guard)]
 }
 
 /// The decision to open, kept before the gate opens.

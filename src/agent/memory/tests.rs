@@ -103,3 +103,70 @@ fn writers_on_one_volume_make_one_chain() {
     let bytes = fs::read(volume.path().join(".volhold/ledger")).unwrap();
     assert_eq!(ledger::parse(&bytes).unwrap().entries.len(), 160);
 }
+
+fn uuid(n: u128) -> FsUuid {
+    FsUuid(uuid::Uuid::from_u128(n))
+}
+
+fn pinned(n: u64) -> Fact {
+    Fact::Pinned {
+        cluster_id: crate::model::ClusterId(n),
+        member_id: crate::model::MemberId(n),
+        name: None,
+        data_dir: "data".into(),
+        because: "first-use".into(),
+    }
+}
+
+fn on_volume(root: &File) -> Vec<Fact> {
+    let bytes = volume_ledger::read(root.as_fd()).unwrap().unwrap_or_default();
+    ledger::parse(&bytes).unwrap().entries.into_iter().map(|(_, entry)| entry.fact).collect()
+}
+
+#[test]
+fn what_a_crash_left_on_the_node_only_is_copied_in_order_and_once() {
+    let (state, volume) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (memory, id, fs) = (memory(state.path()), VolumeId("vol-1".into()), Some(uuid(1)));
+    let root = File::open(volume.path()).unwrap();
+    memory.keep_on_both(&id, fs, &[pinned(1)], root.as_fd()).unwrap();
+    // The crash came after these; some of them are the node's alone, or another filesystem's or volume's.
+    memory.keep(&id, fs, &[Fact::Retried, mark(7), Fact::Formatted { fs_uuid: uuid(1) }]).unwrap();
+    memory.keep(&id, Some(uuid(2)), &[mark(8)]).unwrap();
+    memory.keep(&VolumeId("vol-2".into()), fs, &[mark(9)]).unwrap();
+    memory.keep(&id, fs, &[mark(10)]).unwrap();
+    let before = memory.of_both(&id, fs, root.as_fd());
+
+    assert_eq!(memory.mend(&id, fs, root.as_fd()).unwrap(), 2);
+    assert_eq!(on_volume(&root), [pinned(1), mark(7), mark(10)]);
+    assert_eq!(memory.of_both(&id, fs, root.as_fd()), before, "a copy changed what the union says");
+    assert_eq!(memory.mend(&id, fs, root.as_fd()).unwrap(), 0, "nothing is copied twice");
+}
+
+#[test]
+fn a_volume_without_a_ledger_gets_what_is_known_of_its_filesystem() {
+    let (state, volume) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (memory, id, fs) = (memory(state.path()), VolumeId("vol-1".into()), Some(uuid(1)));
+    let root = File::open(volume.path()).unwrap();
+    memory.keep(&id, Some(uuid(2)), &[pinned(2)]).unwrap();
+    memory.keep(&id, fs, &[Fact::FreshAllowed { data_dir: "data".into() }, pinned(1)]).unwrap();
+    assert_eq!(memory.mend(&id, None, root.as_fd()).unwrap(), 0, "of which filesystem?");
+    assert_eq!(memory.mend(&id, fs, root.as_fd()).unwrap(), 2);
+    assert_eq!(on_volume(&root), [Fact::FreshAllowed { data_dir: "data".into() }, pinned(1)]);
+}
+
+/// The order of entries counts: an old answer behind what another node has written would look like a new one.
+#[test]
+fn a_volume_that_another_node_wrote_to_is_left_as_it_is() {
+    let (state, other, volume) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (ours, theirs) = (memory(state.path()), memory(other.path()));
+    let (id, fs) = (VolumeId("vol-1".into()), Some(uuid(1)));
+    let root = File::open(volume.path()).unwrap();
+    ours.keep_on_both(&id, fs, &[pinned(1)], root.as_fd()).unwrap();
+    ours.keep(&id, fs, &[Fact::Adopted { what: crate::model::Adoption::NewCluster, confirmed: "x".into() }]).unwrap();
+    theirs.keep_on_both(&id, fs, &[mark(20)], root.as_fd()).unwrap();
+    let before = ours.of_both(&id, fs, root.as_fd());
+    assert_eq!(ours.mend(&id, fs, root.as_fd()).unwrap(), 0);
+    assert_eq!(on_volume(&root), [pinned(1), mark(20)]);
+    assert_eq!(ours.of_both(&id, fs, root.as_fd()), before);
+}

@@ -5,8 +5,8 @@ use crate::act::seal::{self, WriteTest};
 use crate::config::{self, GuardConfig};
 use crate::device::uses;
 use crate::gate::files::{self as ready, Published};
-use crate::install::doctor::Check;
 use crate::install::doctor::guard::{self, Compared, Expected, Order, Owned, SealFound, Sight, User};
+use crate::install::doctor::{Check, Outcome};
 use crate::install::drop_in::{self, Wanted};
 use crate::install::files::Root;
 use crate::install::mark::{Owner, owner};
@@ -59,8 +59,10 @@ pub fn checks(patient: &Patient<'_>, config: &GuardConfig) -> Vec<Check> {
     checks.push(seal_of(config));
     let main = unit.as_ref().and_then(|shown| shown.seen()).and_then(|shown| shown.get("MainPID").parse::<u32>().ok());
     let main = main.filter(|pid| *pid != 0 && enabled.is_some_and(Preset::is_etcd_itself));
-    let data_dir = open.as_ref().map(|open| Path::new(&open.at).join(&open.data_dir));
-    let at = open.as_ref().map_or_else(|| config.publish.clone(), |open| PathBuf::from(&open.at));
+    let data_dir = open.as_ref().map(|open| open.place_of_data());
+    let at = open
+        .as_ref()
+        .map_or_else(|| config.publish.main(config.data_dir.as_deref()).to_owned(), |open| PathBuf::from(&open.at));
     let sights = match (&open, &data_dir) {
         (Some(_), Some(data_dir)) => sights(&at, data_dir, main),
         (_, _) => Vec::new(),
@@ -175,9 +177,15 @@ pub fn target_in_image(config: &GuardConfig) -> Target {
     target
 }
 
-/// Tries to write under the mount.
+/// Tries to write under each mount. The first that is not well, else the last.
 pub fn seal_of(config: &GuardConfig) -> Check {
-    let found = match seal::test_write(&config.publish) {
+    let mut checks = config.publish.paths().map(|at| seal_at(config, at));
+    let first = checks.next().unwrap_or_else(|| Check::skip("seal", "nothing is published").of(&config.name));
+    checks.fold(first, |told, next| if told.result == Outcome::Ok { next } else { told })
+}
+
+fn seal_at(config: &GuardConfig, at: &Path) -> Check {
+    let found = match seal::test_write(at) {
         Observed::Seen(WriteTest::Refused) => Observed::Seen(SealFound::Refused),
         Observed::Seen(WriteTest::Written) => Observed::Seen(SealFound::Written),
         Observed::Seen(WriteTest::Missing) => Observed::Seen(SealFound::Missing),
@@ -185,11 +193,10 @@ pub fn seal_of(config: &GuardConfig) -> Check {
         Observed::Unknown(why) => Observed::Unknown(why),
     };
     // In observe an unmounted data dir on the root disk is what is used: nothing is beneath it.
-    if config.mode == Mode::Observe && !is_mountpoint(&config.publish) {
-        return Check::skip("seal", format!("observes, and nothing is mounted at {}", config.publish.display()))
-            .of(&config.name);
+    if config.mode == Mode::Observe && !is_mountpoint(at) {
+        return Check::skip("seal", format!("observes, and nothing is mounted at {}", at.display())).of(&config.name);
     }
-    guard::seal(&config.name, config.mode, &config.publish, &found)
+    guard::seal(&config.name, config.mode, at, &found)
 }
 
 fn is_mountpoint(at: &Path) -> bool {

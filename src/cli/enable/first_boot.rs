@@ -4,7 +4,7 @@
 //! started without its guard. Later boots do not come here: the file that lets the guard enforce is there, and a node that was
 //! guarded once is never held by a test of its installation.
 
-use super::{Planned, known, obstacles, planned, reloaded, waits};
+use super::{Planned, known, obstacles, planned, published_at, reloaded, waits};
 use crate::act::{ask, seal};
 use crate::cli::args::EnableArgs;
 use crate::cli::config::unusable;
@@ -75,8 +75,10 @@ fn attempt(sources: &Sources, args: &EnableArgs) -> Result<Option<Check>, Failur
         if let Err(check) = waits(args.preset, guard) {
             return Ok(Some(check));
         }
-        if let Err(error) = seal::seal(&guard.publish) {
-            return Ok(Some(Check::fail("seal", error.reason().message).of(&guard.name)));
+        for at in published_at(guard) {
+            if let Err(error) = seal::seal(&at) {
+                return Ok(Some(Check::fail("seal", error.reason().message).of(&guard.name)));
+            }
         }
     }
     let files: Vec<Planned> =

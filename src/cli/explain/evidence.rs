@@ -4,8 +4,8 @@ use crate::cli::status::data_line;
 use crate::cli::text::{Screen, bytes, count, moment};
 use crate::model::{
     BlkidAnswer, Claim, Content, ContentClass, DataDirReport, DecisionEvidence, DeviceFacts, DeviceReading, DeviceUse,
-    DirRole, FilesystemFacts, Finding, FindingKind, FormatHistory, Identity, Observed, Origin, Records, SecondReading,
-    SelectedBy, Severity, StartEvidence, Validated, VolumeAge, VolumeReading, Why,
+    DirRole, FilesystemFacts, Finding, FindingKind, FormatHistory, Identity, Observed, Origin, PublishSource, Records,
+    SecondReading, SelectedBy, Severity, SourceKind, StartEvidence, Validated, VolumeAge, VolumeReading, Why,
 };
 use serde::Serialize;
 
@@ -377,9 +377,20 @@ fn start_lines(start: &StartEvidence, superblock_shown: bool) -> Vec<EvidenceLin
     lines
 }
 
+fn source_line(source: &PublishSource) -> EvidenceLine {
+    let (mark, says) = match &source.kind {
+        Observed::Seen(SourceKind::Directory) => (Mark::Fine, "is there"),
+        Observed::Seen(SourceKind::Missing) => (Mark::Found, "is not there"),
+        Observed::Seen(SourceKind::Link) => (Mark::Bad, "is a symbolic link"),
+        Observed::Seen(SourceKind::NotADirectory) => (Mark::Bad, "is no directory"),
+        Observed::Unknown(why) => return unknown("published", why),
+    };
+    EvidenceLine::new("published", mark, format!("{} {says}", source.from))
+}
+
 /// Every data dir on a volume, and who selects which.
 pub fn dir_lines(reading: &VolumeReading) -> Vec<EvidenceLine> {
-    let VolumeReading { data_dirs, selected, manager_state, unreadable, beyond, root_entries } = reading;
+    let VolumeReading { data_dirs, selected, manager_state, unreadable, beyond, root_entries, publish } = reading;
     let mut lines = Vec::new();
     for dir in data_dirs {
         let chosen = selected.as_ref().filter(|s| s.path == dir.path);
@@ -425,6 +436,7 @@ pub fn dir_lines(reading: &VolumeReading) -> Vec<EvidenceLine> {
         Some(Observed::Unknown(why)) => lines.push(unknown("etcd-manager", why)),
         None => {}
     }
+    lines.extend(publish.iter().map(source_line));
     let unseen = unreadable.iter().map(|path| EvidenceLine::new("unreadable", Mark::Unknown, path.clone()));
     lines.extend(unseen.chain(beyond.iter().map(|path| EvidenceLine::new("not read", Mark::Unknown, path.clone()))));
     lines

@@ -102,9 +102,11 @@ impl Surroundings {
     fn ours(&self, device: &DeviceFacts, other: &DeviceUse) -> bool {
         let guards = self.status.iter().flat_map(|s| &s.guards);
         match other {
-            DeviceUse::Mount { at } => {
-                self.config.iter().flat_map(|c| &c.guards).any(|guard| guard.publish == Path::new(at))
-            }
+            DeviceUse::Mount { at } => self
+                .config
+                .iter()
+                .flat_map(|c| &c.guards)
+                .any(|guard| guard.publish.paths().any(|own| own == Path::new(at))),
             DeviceUse::LoopOnTop { name } => guards.filter_map(|g| g.device.as_ref()).any(|used| {
                 used.node == format!("/dev/{name}") && used.backing_file.as_deref() == Some(device.node.as_str())
             }),

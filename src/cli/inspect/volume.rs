@@ -69,7 +69,8 @@ pub fn run(context: &Context, root: &Path) -> Result<Exit, Failure> {
         Exit::Ok
     };
     let lines = dir_lines(&reading);
-    let VolumeReading { data_dirs, selected, manager_state, mut unreadable, beyond, root_entries } = reading;
+    let VolumeReading { data_dirs, selected, manager_state, mut unreadable, beyond, root_entries, publish: _ } =
+        reading;
     unreadable.extend(beyond);
     let document = VolumeReport {
         api_version: "volhold/v1",
@@ -146,6 +147,7 @@ fn draw_verified(screen: &mut Screen, it: &Verified, unreadable: &[String], exit
         unreadable: unreadable.to_vec(),
         beyond: Vec::new(),
         root_entries: Vec::new(),
+        publish: Vec::new(),
     };
     for line in dir_lines(&reading) {
         line.draw(screen);

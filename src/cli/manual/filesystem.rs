@@ -68,6 +68,31 @@ pub const FSCK_FAILED: Page = Page {
     ],
 };
 
+pub const NOT_PUBLISHABLE: Page = Page {
+    severity: Severity::Trouble,
+    cause: "a directory of the volume that is to be published cannot be",
+    found: "What `publish` names with `from` is not on the volume, is a symbolic link or no directory; or the data dir lies in \
+            none of the directories that are published.",
+    means: "The configuration does not fit what is on this volume. volhold makes such a directory on a new volume only: on one \
+            that is in use, a missing one may be a lost one.",
+    without: "An empty directory would take the place of the one that was meant, and etcd would start on nothing.",
+    check: &["volhold explain {name}     what stands where, and which data dirs were found", "volhold config show"],
+    choices: &[
+        Choice {
+            command: "volhold config show --origin",
+            effect: "Compare `from` and `data_dir` with the data dirs that explain lists; correct the wrong one and reload.",
+            safe: true,
+        },
+        RETRY,
+        Choice {
+            command: "volhold release {name} --for 1h",
+            effect: "Then mount {device}, make or move the directory by hand, unmount, and volhold retry {name}. While it is \
+                     let go, anything else on this machine can take it too.",
+            safe: false,
+        },
+    ],
+};
+
 pub const MOUNTPOINT_NOT_EMPTY: Page = Page {
     severity: Severity::Trouble,
     cause: "files lie in the directory over which the volume would be mounted",

@@ -60,7 +60,7 @@ pub fn rules(
         );
         objections.add(Kind::NotFresh, Reason::new(ReasonCode::FreshForbidden, message));
     }
-    volume_is_new(situation, records, filesystem, age, objections);
+    volume_is_new(situation, records, filesystem, age, policy, objections);
     true
 }
 
@@ -70,6 +70,7 @@ fn volume_is_new(
     records: &Records,
     filesystem: Option<&FilesystemFacts>,
     age: &Observed<VolumeAge>,
+    policy: &StartPolicy,
     objections: &mut Objections,
 ) {
     let uuid = filesystem.and_then(|facts| facts.uuid);
@@ -97,7 +98,7 @@ fn volume_is_new(
             );
             objections.add(Kind::NotFresh, Reason::new(ReasonCode::FreshForbidden, message));
         }
-        Observed::Seen(VolumeAge::NoProvider) => nothing_unexplained(situation, objections),
+        Observed::Seen(VolumeAge::NoProvider) => nothing_unexplained(situation, policy, objections),
         Observed::Unknown(why) => {
             let mut reason = unknown("the age of the volume, which decides whether an etcd may start on nothing,", why);
             reason.message.push_str("; nothing on it says that volhold made its filesystem");
@@ -107,7 +108,7 @@ fn volume_is_new(
 }
 
 /// A filesystem that somebody else made and filled, with no data dir in sight: data may lie where nobody looks for it.
-fn nothing_unexplained(situation: &Situation<'_>, objections: &mut Objections) {
+fn nothing_unexplained(situation: &Situation<'_>, policy: &StartPolicy, objections: &mut Objections) {
     let selected_first = match situation.selected {
         Selected::Dir(dir) => Some(dir.path.as_str()),
         Selected::Bare { path, .. } => Some(path),
@@ -117,6 +118,8 @@ fn nothing_unexplained(situation: &Situation<'_>, objections: &mut Objections) {
     // A data dir at the root owns what is at the root.
     let root_is_the_dir = selected_first == Some(".") && situation.dir().is_some();
     let dirs_at = |name: &str| situation.reading.data_dirs.iter().any(|dir| dir.path.split('/').next() == Some(name));
+    // The configuration names it: somebody made room for it.
+    let published = |name: &str| policy.publish.iter().any(|from| from.split('/').next() == Some(name));
     let unexplained: Vec<&String> = situation
         .reading
         .root_entries
@@ -124,6 +127,7 @@ fn nothing_unexplained(situation: &Situation<'_>, objections: &mut Objections) {
         .filter(|name| {
             !EXPLAINED.contains(&name.as_str())
                 && selected_first != Some(name.as_str())
+                && !published(name)
                 && !dirs_at(name)
                 && !root_is_the_dir
         })

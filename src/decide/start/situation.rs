@@ -94,7 +94,7 @@ impl<'a> Situation<'a> {
         match self.selected {
             Selected::Dir(dir) => dir.path.clone(),
             Selected::Bare { path, .. } => path.to_owned(),
-            Selected::Nothing => policy.data_dir.clone().unwrap_or_else(|| ".".to_owned()),
+            Selected::Nothing => unselected(policy),
         }
     }
 
@@ -107,6 +107,11 @@ impl<'a> Situation<'a> {
             Selected::Nothing => format!("the volume ({} that could be used)", counted(0, "data dir")),
         }
     }
+}
+
+/// The data dir where nothing on the volume selects one: the configured one, else the root of what is published first.
+pub fn unselected(policy: &StartPolicy) -> String {
+    policy.data_dir.as_ref().or_else(|| policy.publish.first()).cloned().unwrap_or_else(|| ".".to_owned())
 }
 
 pub fn is_damaged(dir: &DataDirReport) -> bool {

@@ -1,6 +1,7 @@
 //! The rows of the design, one by one, and (in `enumerated`) all of their combinations.
 
 mod enumerated;
+mod published;
 mod rows;
 
 use super::*;
@@ -90,7 +91,15 @@ fn selects(path: &str, by: SelectedBy, exists: bool) -> Option<Selection> {
 }
 
 fn reading(data_dirs: Vec<DataDirReport>, selected: Option<Selection>) -> VolumeReading {
-    VolumeReading { data_dirs, selected, manager_state: None, unreadable: vec![], beyond: vec![], root_entries: vec![] }
+    VolumeReading {
+        data_dirs,
+        selected,
+        manager_state: None,
+        unreadable: vec![],
+        beyond: vec![],
+        root_entries: vec![],
+        publish: vec![],
+    }
 }
 
 /// A volume with one healthy dir that configuration selects.
@@ -166,6 +175,7 @@ fn policy() -> StartPolicy {
     StartPolicy {
         fresh: true,
         data_dir: None,
+        publish: Vec::new(),
         member: None,
         peer_url: None,
         min_keys_percent: 50,

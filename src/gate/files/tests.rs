@@ -20,6 +20,7 @@ fn boot(id: &str) -> BootId {
 
 fn published() -> Published {
     Published {
+        directories: Vec::new(),
         at: "/var/lib/etcd".into(),
         devnum: DevNum { major: 259, minor: 3 },
         fs_uuid: None,

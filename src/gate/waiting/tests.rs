@@ -24,6 +24,7 @@ fn boot() -> BootId {
 
 fn open(run: &Path) {
     let published = Published {
+        directories: Vec::new(),
         at: "/x".into(),
         devnum: DevNum { major: 1, minor: 2 },
         fs_uuid: None,
@@ -48,6 +49,7 @@ fn say(run: &Path, gate: Gate, reasons: &[ReasonCode]) {
         device: None,
         fs_uuid: None,
         publish: "/x".into(),
+        publish_dirs: Vec::new(),
         data_dir: None,
         reasons: reasons.iter().map(|code| Reason::new(*code, "it is so")).collect(),
         warnings: vec![],

@@ -24,6 +24,8 @@ pub struct Guard {
     pub format: &'static str,
     pub fresh: &'static str,
     pub publish: PathBuf,
+    /// Directories of the volume with their places, instead of all of it at `publish`.
+    pub directories: Vec<(String, PathBuf)>,
     pub data_dir: Option<String>,
     pub mount_options: Option<String>,
     /// Lines of TOML as they are.
@@ -41,6 +43,7 @@ impl Guard {
             format: "if-blank",
             fresh: "allow",
             publish: publish.to_owned(),
+            directories: Vec::new(),
             data_dir: None,
             mount_options: None,
             more: String::new(),
@@ -56,6 +59,11 @@ impl Guard {
         self
     }
 
+    pub fn directories(mut self, directories: &[(&str, PathBuf)]) -> Self {
+        self.directories = directories.iter().map(|(from, at)| ((*from).to_owned(), at.clone())).collect();
+        self
+    }
+
     pub fn data_dir(mut self, dir: &str) -> Self {
         self.data_dir = Some(dir.to_owned());
         self
@@ -66,17 +74,25 @@ impl Guard {
         self
     }
 
+    fn publish_toml(&self) -> String {
+        if self.directories.is_empty() {
+            return format!("\"{}\"", self.publish.display());
+        }
+        let entry = |(from, at): &(String, PathBuf)| format!("{{ from = \"{from}\", at = \"{}\" }}", at.display());
+        format!("[{}]", self.directories.iter().map(entry).collect::<Vec<_>>().join(", "))
+    }
+
     fn toml(&self) -> String {
         let mut text = format!(
             "[[guard]]\nname = \"{}\"\nmode = \"{}\"\nprovider = \"local\"\ndevice = \"{}\"\nfstype = \"{}\"\n\
-             format = \"{}\"\nfresh = \"{}\"\npublish = \"{}\"\n",
+             format = \"{}\"\nfresh = \"{}\"\npublish = {}\n",
             self.name,
             self.mode,
             self.device,
             self.fstype,
             self.format,
             self.fresh,
-            self.publish.display()
+            self.publish_toml()
         );
         if let Some(dir) = &self.data_dir {
             writeln!(text, "data_dir = \"{dir}\"").expect("a string grows");
@@ -128,6 +144,8 @@ pub struct Node {
     uid: Option<u32>,
     /// Where the next agent kills itself (only a build with fault points does).
     crash_at: Option<String>,
+    /// What else the next agent has in its environment.
+    agent_env: Vec<(&'static str, String)>,
 }
 
 impl Node {
@@ -137,7 +155,7 @@ impl Node {
             std::fs::create_dir(tmp.join(dir)).expect("the node's folders");
         }
         let manager = Manager::new(&tmp.join("notify"));
-        Node { agent: None, manager, heard: 0, tmp, uid: None, crash_at: None }
+        Node { agent: None, manager, heard: 0, tmp, uid: None, crash_at: None, agent_env: Vec::new() }
     }
 
     /// From now on agent and verbs run as an unprivileged user, who owns this node's folders.
@@ -152,6 +170,12 @@ impl Node {
     /// The agents that are started from now on kill themselves at this point; `None`: nowhere.
     pub fn crash_at(&mut self, point: Option<&str>) {
         self.crash_at = point.map(str::to_owned);
+    }
+
+    /// Sets a variable for the agents that are started from now on, or takes it away.
+    pub fn agent_env(&mut self, name: &'static str, value: Option<&str>) {
+        self.agent_env.retain(|(other, _)| *other != name);
+        self.agent_env.extend(value.map(|value| (name, value.to_owned())));
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -208,7 +232,8 @@ impl Node {
         words.push(binary.to_string_lossy().into_owned());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).env("VOLHOLD_CONFIG", self.path("config.toml"));
-        for variable in ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
+        for variable in ["WATCHDOG_USEC", "WATCHDOG_PID", "NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"]
+        {
             command.env_remove(variable);
         }
         command.stdin(Stdio::null());
@@ -218,7 +243,13 @@ impl Node {
     /// Runs a verb to its end.
     #[track_caller]
     pub fn volhold(&self, args: &[&str]) -> Answer {
-        let output = self.command(&[]).args(args).output().expect("volhold runs");
+        self.volhold_with(args, &[])
+    }
+
+    /// The same with more in its environment.
+    #[track_caller]
+    pub fn volhold_with(&self, args: &[&str], env: &[(&str, &str)]) -> Answer {
+        let output = self.command(&[]).args(args).envs(env.iter().copied()).output().expect("volhold runs");
         Answer {
             code: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -256,6 +287,7 @@ impl Node {
         if let Some(point) = &self.crash_at {
             command.env("VOLHOLD_CRASH_AT", point);
         }
+        command.envs(self.agent_env.iter().map(|(name, value)| (name, value)));
         self.manager.hand_over(&mut command);
         self.agent = Some(command.spawn().expect("volhold run"));
     }
@@ -297,6 +329,13 @@ impl Node {
         }
     }
 
+    /// The same, of what it says from now on.
+    #[track_caller]
+    pub fn await_next_said(&mut self, wanted: &str) {
+        self.heard = self.manager.heard();
+        self.await_said(wanted);
+    }
+
     /// `systemctl reload`: SIGHUP, and waits until the agent says that it has read its configuration.
     #[track_caller]
     pub fn reload(&mut self) {
@@ -333,6 +372,17 @@ impl Node {
     pub fn kill_agent(&mut self) {
         let mut agent = self.agent.take().expect("the agent runs");
         agent.kill().expect("SIGKILL");
+        agent.wait().expect("the agent's end");
+    }
+
+    /// What a service manager does to an agent that has fallen silent: SIGABRT, and waits for its end.
+    #[track_caller]
+    pub fn abort_agent(&mut self) {
+        let mut agent = self.agent.take().expect("the agent runs");
+        let pid = nix::unistd::Pid::from_raw(agent.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGABRT).expect("SIGABRT");
+        // One that was stopped takes it when it goes on.
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).expect("SIGCONT");
         agent.wait().expect("the agent's end");
     }
 

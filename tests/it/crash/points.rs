@@ -145,6 +145,11 @@ fn crash(node: &mut Node, point: &str) {
     node.crash_at(None);
 }
 
+/// What is kept on node and volume.
+fn belongs_on_both(fact: &Fact) -> bool {
+    matches!(fact, Fact::FreshAllowed { .. } | Fact::Pinned { .. } | Fact::HoldsData { .. } | Fact::Published { .. })
+}
+
 /// Open, as it would have been without the crash: the right filesystem, mounted once, both ledgers whole.
 #[track_caller]
 fn opened(node: &mut Node, volume: &Volume) -> Value {
@@ -160,7 +165,12 @@ fn opened(node: &mut Node, volume: &Volume) -> Value {
     let on_volume = ledger::parse(&bytes).expect("a whole ledger on the volume");
     assert_eq!(on_volume.torn, None);
     assert!(!on_volume.entries.is_empty());
-    assert!(!memory(node).is_empty());
+    let state = node.path("state");
+    let ledger = NodeLedger::at(&state, &"main".parse().unwrap(), &machine_id(&state).unwrap());
+    for (id, entry) in ledger.read().unwrap().own.into_iter().filter(|(_, entry)| belongs_on_both(&entry.fact)) {
+        let there = on_volume.entries.iter().any(|(other, _)| *other == id);
+        assert!(there, "the crash left it on the node only: {entry:#?}");
+    }
     assert_eq!(node.volhold(&["wait", "main", "--timeout", "1s"]).code, Some(0));
     status
 }

@@ -497,6 +497,7 @@ fn healthy_continuing_data_starts_whatever_the_optional_configuration_says() {
                             let policy = StartPolicy {
                                 fresh,
                                 data_dir: data_dir.clone(),
+                                publish: Vec::new(),
                                 member: member.clone(),
                                 peer_url: peer_url.clone(),
                                 min_keys_percent,
