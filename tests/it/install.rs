@@ -2,5 +2,7 @@
 
 /// Files only, as for an image.
 mod image;
+/// Machines with a real systemd.
+mod machine;
 /// What waits, and for what.
 mod waits;

@@ -1,0 +1,301 @@
+//! On a machine with a real systemd and Debian's own etcd: from a master that nobody guards to one that waits, and back; and
+//! every sabotage, found.
+
+use crate::common::{Answer, Loop, Tmp};
+use crate::container::{self, Container};
+use crate::needs_root;
+use serde_json::Value;
+
+const GATE: &str = "volhold-gate@etcd-main.service";
+const FIRST_BOOT: &str = "volhold-first-boot@etcd-main.service";
+const ETCD: &str = "etcd.service";
+const DROP_IN: &str = "/etc/systemd/system/etcd.service.d/50-volhold-etcd-main.conf";
+
+/// Addresses instead of names: the container has no resolver.
+const ETCD_DEFAULTS: &str = "ETCD_NAME=m1\n\
+    ETCD_LISTEN_PEER_URLS=http://127.0.0.1:2380\n\
+    ETCD_INITIAL_ADVERTISE_PEER_URLS=http://127.0.0.1:2380\n\
+    ETCD_INITIAL_CLUSTER=m1=http://127.0.0.1:2380\n\
+    ETCD_LISTEN_CLIENT_URLS=http://127.0.0.1:2379\n\
+    ETCD_ADVERTISE_CLIENT_URLS=http://127.0.0.1:2379\n";
+
+/// A master whose volume holds the data of an etcd that has run. The agent observes; etcd is enabled, as Debian has it.
+struct Master {
+    // Before the device: what has it open must be gone first.
+    machine: Container,
+    volume: Loop,
+    _tmp: Tmp,
+}
+
+impl Master {
+    #[track_caller]
+    fn booted(more: &str) -> Self {
+        let mut master = Master::new(more);
+        master.machine.boot();
+        master.machine.until_state("volhold.service", "active");
+        master
+    }
+
+    fn new(more: &str) -> Self {
+        let tmp = Tmp::new();
+        container::volume(&tmp.join("main.img"));
+        let volume = Loop::new(&tmp.join("main.img"));
+        let mut machine = Container::new();
+        machine.device(volume.node());
+        machine.write("/etc/default/etcd", ETCD_DEFAULTS);
+        for unit in ["volhold.service", ETCD] {
+            let wants = format!("/etc/systemd/system/multi-user.target.wants/{unit}");
+            machine.link(&format!("/lib/systemd/system/{unit}"), &wants);
+        }
+        machine.write("/etc/fstab", "");
+        let master = Master { machine, volume, _tmp: tmp };
+        master.machine.write("/etc/volhold/config.toml", &master.config(more));
+        master
+    }
+
+    fn config(&self, more: &str) -> String {
+        format!(
+            "[[guard]]\nname = \"etcd-main\"\ndevice = \"{}\"\npublish = \"/var/lib/etcd\"\ndata_dir = \"default\"\n\
+             owner = \"etcd:etcd\"\n{more}",
+            self.volume.name()
+        )
+    }
+
+    /// Somebody mounts the volume by hand and starts etcd, as on a master that nobody guards.
+    #[track_caller]
+    fn run_unguarded(&self) {
+        self.machine.sh(&format!("systemctl stop etcd; mkdir -p /var/lib/etcd && rm -rf /var/lib/etcd/* && mount {} /var/lib/etcd && systemctl reset-failed etcd; systemctl start etcd", self.volume.name()));
+        self.machine.until_state(ETCD, "active");
+    }
+
+    fn enable(&self) -> Answer {
+        self.machine.run(&["volhold", "enable", "--preset", "etcd-service", "etcd-main", "-o", "json"])
+    }
+
+    fn doctor(&self) -> Answer {
+        self.machine.run(&["volhold", "doctor", "etcd-main", "-o", "json"])
+    }
+
+    fn guard(&self) -> Value {
+        self.machine.run(&["volhold", "status", "-o", "json"]).json()["guards"][0].clone()
+    }
+
+    #[track_caller]
+    fn until_observed(&self) {
+        self.machine.until("the agent has read the data", |_| {
+            let guard = self.guard();
+            guard["state"] == "observing" && !guard["data_dir"].is_null()
+        });
+    }
+
+    #[track_caller]
+    fn until_serves(&self) {
+        self.machine.until_state(ETCD, "active");
+        assert_eq!(self.machine.sh("ETCDCTL_API=3 etcdctl get --print-value-only made"), "before");
+    }
+
+    /// Guarded, booted anew, and serving.
+    #[track_caller]
+    fn guarded() -> Self {
+        let mut master = Master::booted("");
+        master.run_unguarded();
+        master.until_observed();
+        let enabled = master.enable();
+        assert_eq!(enabled.code, Some(0), "{enabled:#?}");
+        master.machine.reboot();
+        master.until_serves();
+        master
+    }
+}
+
+/// Checks that failed, by id.
+fn failed(answer: &Answer) -> Vec<String> {
+    let document = answer.json();
+    let checks = document["checks"].as_array().cloned().unwrap_or_default();
+    checks
+        .iter()
+        .filter(|check| check["result"] == "fail")
+        .filter_map(|check| check["id"].as_str().map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn a_running_master_is_refused_until_nothing_speaks_against_it_and_then_waits_at_every_boot() {
+    needs_root!();
+    let mut master = Master::booted("member = \"somebody-else\"\n");
+    master.run_unguarded();
+    let machine = &master.machine;
+    master.until_observed();
+    // A running etcd is nobody's doubt, but the next boot would be held.
+    let refused = master.enable();
+    assert_eq!((refused.code, failed(&refused)), (Some(4), vec!["identity".to_owned()]), "{refused:#?}");
+    machine.sh("systemctl stop etcd && volhold retry etcd-main");
+    machine.until("the agent would hold", |_| master.guard()["would_hold"] == true);
+    let refused = master.enable();
+    assert_eq!((refused.code, refused.codes()), (Some(4), vec!["other-member".to_owned()]), "{refused:#?}");
+    machine.sh("systemctl start etcd");
+    let pid = machine.property(ETCD, "MainPID");
+
+    machine.sh(&format!("cat >/etc/volhold/config.toml <<'END'\n{}END", master.config("")));
+    machine.sh("systemctl reload volhold");
+    machine.until("nothing speaks against it", |_| {
+        master.guard()["would_hold"] == false && master.guard()["state"] == "observing"
+    });
+    let line = format!("{} /var/lib/etcd ext4 defaults,nofail,noauto 0 2", master.volume.name());
+    machine.sh(&format!("echo '{line}' >/etc/fstab"));
+    let refused = master.enable();
+    assert_eq!((refused.code, failed(&refused)), (Some(4), vec!["other-mounter".to_owned()]), "{refused:#?}");
+    assert!(refused.stdout.contains(&format!("/etc/fstab:1: {line}")), "{}", refused.stdout);
+    assert_eq!(machine.run(&["test", "-e", DROP_IN]).code, Some(1), "nothing is left of a refusal");
+
+    machine.sh("echo >/etc/fstab");
+    let enabled = master.enable();
+    assert_eq!(enabled.code, Some(0), "{enabled:#?}");
+    machine.until("it enforces", |_| master.guard()["mode"] == "enforce" && master.guard()["gate"] == "open");
+    assert_eq!(machine.property(ETCD, "MainPID"), pid, "the running etcd does not notice");
+    let again = master.enable();
+    let changes: Vec<Value> =
+        again.json()["files"].as_array().unwrap().iter().map(|file| file["change"].clone()).collect();
+    assert_eq!((again.code, changes), (Some(0), vec!["same".into(), "same".into()]), "{again:#?}");
+    let said = machine.run(&["systemd-analyze", "verify", "--man=no", ETCD, GATE]);
+    assert!(!said.stderr.contains("volhold"), "{said:#?}");
+
+    master.machine.reboot();
+    let machine = &master.machine;
+    master.until_serves();
+    assert_eq!(machine.state(GATE), "active");
+    let well = master.doctor();
+    assert_eq!((well.code, failed(&well)), (Some(0), Vec::new()), "{well:#?}");
+    assert!(well.stdout.contains("apt-mark hold etcd-server"), "Debian's purge is told: {}", well.stdout);
+
+    let pid = machine.property(ETCD, "MainPID");
+    let gone = machine.run(&["volhold", "disable", "etcd-main"]);
+    assert_eq!(gone.code, Some(0), "{gone:#?}");
+    assert!(gone.stdout.contains("chattr -i /var/lib/etcd"), "{}", gone.stdout);
+    assert!(!machine.property(ETCD, "Requires").contains(GATE));
+    assert_eq!((machine.property(ETCD, "MainPID"), machine.state(ETCD).as_str()), (pid, "active"));
+}
+
+/// What is done, what `doctor` has to fail with, and how it is undone.
+const SABOTAGES: &[(&str, &[&str], &str)] = &[
+    (
+        "rm DROP_IN; systemctl daemon-reload",
+        &["gate-order", "drop-in"],
+        "volhold enable --preset etcd-service etcd-main",
+    ),
+    (
+        "ln -s /dev/null /etc/systemd/system/volhold-gate@etcd-main.service; systemctl daemon-reload",
+        &["gate-unit"],
+        "rm /etc/systemd/system/volhold-gate@etcd-main.service; systemctl daemon-reload",
+    ),
+    (
+        "mkdir -p /tmp/beneath; mount --bind /var/lib /tmp/beneath; chattr -i /tmp/beneath/etcd",
+        &["seal"],
+        "chattr +i /tmp/beneath/etcd; umount /tmp/beneath",
+    ),
+    ("mount -t tmpfs shadow /var/lib/etcd", &["mount-visible"], "umount /var/lib/etcd"),
+    ("chown root:root /var/lib/etcd/default", &["owner"], "chown etcd:etcd /var/lib/etcd/default"),
+    (
+        "mkdir -p /etc/systemd/system/volhold.service.d; printf '[Service]\\nPrivateTmp=yes\\n' \
+         >/etc/systemd/system/volhold.service.d/x.conf; systemctl daemon-reload; systemctl restart volhold",
+        &["agent-namespace"],
+        "rm /etc/systemd/system/volhold.service.d/x.conf; systemctl daemon-reload; systemctl restart volhold",
+    ),
+    ("systemctl stop volhold", &["agent"], "systemctl start volhold"),
+    ("echo '/dev/x /var/lib/etcd ext4' >/etc/fstab", &["other-mounter"], "echo >/etc/fstab"),
+    ("chmod 0700 /var/lib/etcd", &["owner"], "chmod 0755 /var/lib/etcd"),
+];
+
+#[test]
+fn every_sabotage_is_found_and_its_end_too() {
+    needs_root!();
+    let master = Master::guarded();
+    let machine = &master.machine;
+    let well = |when: &str| {
+        machine.until("the agent reports the guard", |_| {
+            master.guard()["mode"] == "enforce" && machine.state("volhold.service") == "active"
+        });
+        let doctor = master.doctor();
+        assert_eq!((doctor.code, failed(&doctor)), (Some(0), Vec::new()), "{when}: {doctor:#?}");
+    };
+    well("at first");
+    for (sabotage, ids, undo) in SABOTAGES {
+        machine.sh(&sabotage.replace("DROP_IN", DROP_IN));
+        if !ids.contains(&"agent") {
+            machine.until("the agent reports the guard", |_| master.guard()["mode"] == "enforce");
+        }
+        let doctor = master.doctor();
+        assert_eq!(doctor.code, Some(4), "{sabotage}: {doctor:#?}");
+        let found = failed(&doctor);
+        assert_eq!(found, *ids, "{sabotage}: {doctor:#?}");
+        machine.sh(undo);
+        well(undo);
+    }
+    assert_eq!(machine.state(ETCD), "active");
+}
+
+#[test]
+fn an_image_enforces_once_every_layer_held_at_its_first_boot_and_is_not_tested_again() {
+    needs_root!();
+    let mut master = Master::booted("");
+    master.machine.sh("systemctl stop etcd; rm -rf /var/lib/etcd/*");
+    let written = master.machine.run(&["volhold", "enable", "--preset", "etcd-service", "--image", "etcd-main"]);
+    assert_eq!(written.code, Some(0), "{written:#?}");
+    // Somebody's provisioning adds this later.
+    let line = format!("{} /var/lib/etcd ext4 noauto", master.volume.name());
+    master.machine.sh(&format!("echo '{line}' >/etc/fstab"));
+
+    master.machine.reboot();
+    let machine = &master.machine;
+    machine.until("the first boot says what speaks against it", |machine| {
+        machine.property(FIRST_BOOT, "StatusText").contains("/etc/fstab:1")
+    });
+    assert_eq!((machine.state(ETCD).as_str(), machine.state(GATE).as_str()), ("inactive", "inactive"));
+    assert_eq!(master.guard()["mode"], "observe");
+    assert_eq!(machine.sh("ls -A /var/lib/etcd"), "", "nothing has started on the root disk");
+
+    machine.sh("echo >/etc/fstab");
+    master.until_serves();
+    assert_eq!(master.guard()["mode"], "enforce");
+    let well = master.doctor();
+    assert_eq!((well.code, failed(&well)), (Some(0), Vec::new()), "{well:#?}");
+
+    // A node that was guarded once is not held by a test of its installation.
+    machine.sh(&format!("echo '{line}' >/etc/fstab"));
+    master.machine.reboot();
+    master.until_serves();
+    assert_eq!(failed(&master.doctor()), ["other-mounter"]);
+}
+
+#[test]
+fn who_disables_an_image_at_its_first_boot_lets_etcd_go_on() {
+    needs_root!();
+    let mut master = Master::booted("");
+    let written = master.machine.run(&["volhold", "enable", "--preset", "etcd-service", "--image", "etcd-main"]);
+    assert_eq!(written.code, Some(0), "{written:#?}");
+    master.machine.sh("echo 'tmpfs /var/lib/etcd tmpfs noauto' >/etc/fstab");
+    master.machine.reboot();
+    let machine = &master.machine;
+    machine
+        .until("the first boot waits", |machine| machine.property(FIRST_BOOT, "StatusText").contains("/etc/fstab:1"));
+    assert_ne!(machine.run(&["systemctl", "stop", FIRST_BOOT]).code, Some(0), "stopping it would stop what waits");
+    let disabled = machine.run(&["volhold", "disable", "etcd-main"]);
+    assert_eq!(disabled.code, Some(0), "{disabled:#?}");
+    machine.until_state(ETCD, "active");
+}
+
+#[test]
+fn what_lies_under_a_live_mount_is_looked_at_before_it_is_sealed() {
+    needs_root!();
+    let master = Master::booted("");
+    let machine = &master.machine;
+    machine.sh("systemctl stop etcd; rm -rf /var/lib/etcd/*; mkdir -p /var/lib/etcd/member");
+    machine.sh(&format!(
+        "mount {} /var/lib/etcd && systemctl reset-failed etcd; systemctl start etcd",
+        master.volume.name()
+    ));
+    master.until_observed();
+    let refused = master.enable();
+    assert_eq!((refused.code, failed(&refused)), (Some(4), vec!["seal".to_owned()]), "{refused:#?}");
+    assert!(refused.stdout.contains("member"), "{}", refused.stdout);
+}
