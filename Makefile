@@ -5,11 +5,14 @@
 #   make test     every test, with real block devices and a real etcd (root)
 #   make check    formatting, lints, dependencies
 #   make build    the program alone, in target/release below the build folder
+#   make packages a deb and an rpm for x86_64, in `packages` below the build folder
+#   make test-packages   lints them; installs, upgrades, removes them on machines with a real systemd (root)
+#   make reproducible    makes them twice and compares the bytes
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build packages mutants
+.PHONY: help demo test check build packages test-packages reproducible tools mutants
 
 # Outside of the clone: a build as root must not leave files there that its owner cannot remove.
 CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/volhold/target
@@ -21,28 +24,41 @@ RUST = found=$$(tests/rust.sh); eval "$$found"
 help:
 	@sed -n 's/^#   //p' Makefile
 
-packages:
+tools:
 	@tests/packages.sh
 
-demo: packages
+demo: tools
 	@$(RUST); tests/demo/demo.sh
 
 # One test binary after the other, and few tests at a time: loop devices and two cores are shared. The agent that can be told
 # to kill itself is a build of its own (of this crate only), for the tests that need it.
-test: packages
+test: tools
 	@if [ "$$(id -u)" != 0 ]; then echo "make test needs root: it makes loop devices, filesystems and mounts" >&2; exit 1; fi
 	@$(RUST); cargo test --locked -- --test-threads=$${VOLHOLD_TEST_THREADS:-4}
 	@$(RUST); cargo test --locked --features fault-points --test it -- crash:: --test-threads=$${VOLHOLD_TEST_THREADS:-4}
 
-check: packages
+check: tools
 	@$(RUST); cargo fmt --all --check
 	@$(RUST); cargo clippy --locked --all-targets -- -D warnings
 	@$(RUST); cargo clippy --locked --no-default-features -- -D warnings
 	@$(RUST); tests/deny.sh
 
-build: packages
+build: tools
 	@$(RUST); cargo build --locked --release
 
+# One binary for every system from Debian 11 on: packaging/build.sh.
+packages: tools
+	@tests/packages.sh for-packages
+	@$(RUST); packaging/build.sh
+
+test-packages: tools
+	@tests/packages.sh for-packages
+	@$(RUST); tests/installed/run.sh
+
+reproducible: tools
+	@tests/packages.sh for-packages
+	@$(RUST); tests/installed/reproducible.sh
+
 # Applies each deliberate bug of tests/mutants and demands that its test goes red.
-mutants: packages
+mutants: tools
 	@$(RUST); tests/mutants/run.sh

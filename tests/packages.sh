@@ -3,6 +3,7 @@
 #
 #   tests/packages.sh          installs what is missing (as root)
 #   tests/packages.sh check    only says what is missing; fails if anything is
+#   tests/packages.sh for-packages [check]      also what volhold's own packages are made and tested with
 #
 # Debian's etcd-server starts an etcd of its own when it is installed. Nobody asked for that one: it is kept from starting
 # while the package is installed, and left disabled, so that it does not come back at the next boot either.
@@ -16,6 +17,14 @@ packages=(
     zstd tar procps                            # to unpack test data
     systemd-container debootstrap              # machines with a real systemd
 )
+
+if [ "${1:-}" = for-packages ]; then
+    shift
+    packages+=(
+        python3 python3-venv rpm                   # to make packages; zig comes from PyPI
+        lintian rpmlint mandoc man-db              # to judge them
+    )
+fi
 
 if ! command -v dpkg-query >/dev/null; then
     echo "This is neither Debian nor Ubuntu. Please install what these Debian packages hold: ${packages[*]}" >&2
