@@ -10,6 +10,8 @@ mod board;
 pub mod clock;
 /// Performs a guard's actions.
 mod driver;
+/// What monitoring is told.
+mod figures;
 /// From the configured name to the opened device.
 mod find;
 /// All guards of one agent.
@@ -41,6 +43,7 @@ pub use gate_check::{GateCheck, gate_check};
 
 use crate::config::{Config, GuardConfig, Http, Sources};
 use crate::device::uevents::Uevents;
+use crate::gate::feed::Snapshot;
 use crate::gate::http::{Limits, Options, Server};
 use crate::gate::readers::Readers;
 use crate::gate::{claims, files, notify};
@@ -49,6 +52,7 @@ use crate::record;
 use crate::watch::{MountTable, RequestWatch};
 use board::Board;
 use clock::Here;
+use figures::Figures;
 use fleet::Fleet;
 use rounds::Hint;
 use standing::Standing;
@@ -96,11 +100,14 @@ async fn serve(sources: Sources, standing: &Standing) -> Result<(), AgentError> 
     let board = Arc::new(Board::new(paths.run.clone(), readers));
     board.warn("the group of [http]", unknown_group);
     let vitals = Vitals::default();
-    let mut fleet = Fleet::start(sources, standing, here, board.clone(), hints.clone(), vitals.clone());
+    let mut fleet = Fleet::start(sources, standing, here.clone(), board.clone(), hints.clone(), vitals.clone());
     // Every guard has shown its first state by the first time all of them wait.
     tokio::task::yield_now().await;
     board.show();
-    let server = tell_over_http(&standing.config, readers, &board);
+    let figures = Arc::new(Figures::new(paths.run.clone(), here.boot_id.clone(), board.clone()));
+    let server = tell_over_http(&standing.config, readers, &board, &figures);
+    let textfile_dir = standing.config.metrics.textfile_dir.clone();
+    let keeping = tokio::spawn(figures.keep(textfile_dir, board.listener(), hints.subscribe()));
     notify::ready();
     let listening =
         tokio::spawn(listen(hints, paths.run.clone(), vitals.part("what listens to the kernel".to_owned())));
@@ -120,6 +127,7 @@ async fn serve(sources: Sources, standing: &Standing) -> Result<(), AgentError> 
     notify::stopping();
     telling.abort();
     listening.abort();
+    keeping.abort();
     fleet.end().await;
     drop(server);
     own.ends();
@@ -138,11 +146,20 @@ fn readers(http: &Http) -> (Readers, Option<String>) {
 }
 
 /// Whatever fails here is told and holds nothing: no gate depends on it.
-fn tell_over_http(config: &Config, readers: Readers, board: &Arc<Board>) -> Option<Server> {
-    let options =
-        Options { run: config.paths.run.clone(), listen: config.http.listen, readers, limits: Limits::default() };
+fn tell_over_http(config: &Config, readers: Readers, board: &Arc<Board>, figures: &Arc<Figures>) -> Option<Server> {
+    let figures = figures.clone();
+    let options = Options {
+        run: config.paths.run.clone(),
+        listen: config.http.listen,
+        readers,
+        limits: Limits::default(),
+        metrics: Arc::new(move |now: &Snapshot| figures.text(now).map_err(|error| chain(&error))),
+    };
     let told = board.clone();
-    match Server::start(options, board.listener(), Box::new(move |problem| told.warn("http", problem))) {
+    let complain = move |problem| {
+        let _news = told.warn("http", problem);
+    };
+    match Server::start(options, board.listener(), Box::new(complain)) {
         Ok(server) => Some(server),
         Err(error) => {
             tracing::warn!(event = "http.closed", %error, "the HTTP server cannot start");

@@ -51,6 +51,8 @@ pub struct Config {
     pub paths: Paths,
     /// `[http]`
     pub http: Http,
+    /// `[metrics]`
+    pub metrics: Metrics,
 }
 
 /// `[paths]`: where volhold keeps what it writes. Absolute, neither in the other, neither in a guarded volume.
@@ -71,6 +73,14 @@ pub struct Http {
     /// `group`, by name or number: only root, the agent's own user and this group read the status. Not given: every user of
     /// this machine, as far as the run dir can be entered. Not together with `listen`, which would be a way around it.
     pub group: Option<String>,
+}
+
+/// `[metrics]`: for Prometheus, besides `/metrics` over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Metrics {
+    /// `textfile_dir`: node_exporter's textfile directory, in which `volhold.prom` is kept. Absolute, on no guarded volume.
+    /// Not given: no file.
+    pub textfile_dir: Option<PathBuf>,
 }
 
 /// `[[guard]]`: one configured volume with its data dir and gate.

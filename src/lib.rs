@@ -33,6 +33,8 @@ pub mod fault;
 pub mod gate;
 /// How a guard is built into a machine: presets, drop-ins, and what `doctor` says of each layer.
 pub mod install;
+/// What Prometheus is told: one table of metrics, and their text.
+pub mod metrics;
 /// Plain types that all others speak; uses nothing of ours.
 pub mod model;
 /// Looks at block devices as bytes: libblkid, content scan, signatures. Never writes.

@@ -5,8 +5,8 @@
 #   tests/packages.sh check    only says what is missing; fails if anything is
 #   tests/packages.sh for-packages [check]      also what volhold's own packages are made and tested with
 #
-# Debian's etcd-server starts an etcd of its own when it is installed. Nobody asked for that one: it is kept from starting
-# while the package is installed, and left disabled, so that it does not come back at the next boot either.
+# Debian's etcd-server and prometheus start services of their own when they are installed. Nobody asked for those: they are
+# kept from starting while the packages are installed, and left disabled, so that they do not come back at the next boot.
 set -euo pipefail
 
 packages=(
@@ -16,6 +16,7 @@ packages=(
     fuse3 python3-fuse                         # disks whose reads fail
     zstd tar procps                            # to unpack test data
     systemd-container debootstrap              # machines with a real systemd
+    prometheus                                 # promtool, for alert rules and metrics
 )
 
 if [ "${1:-}" = for-packages ]; then
@@ -63,7 +64,11 @@ export DEBIAN_FRONTEND=noninteractive
 echo "installing: ${missing[*]}"
 apt-get -q update
 apt-get -q install -y --no-install-recommends "${missing[@]}"
-case " ${missing[*]} " in
-    *" etcd-server "*)
-        if [ -d /run/systemd/system ]; then systemctl disable --now etcd.service 2>/dev/null || true; fi ;;
-esac
+for package in "${missing[@]}"; do
+    case $package in
+        etcd-server) service=etcd.service ;;
+        prometheus) service=prometheus.service ;;
+        *) continue ;;
+    esac
+    if [ -d /run/systemd/system ]; then systemctl disable --now "$service" 2>/dev/null || true; fi
+done

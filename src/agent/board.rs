@@ -4,10 +4,12 @@
 use crate::gate::feed::{Feed, Listener, Snapshot, What};
 use crate::gate::readers::Readers;
 use crate::gate::{files, notify};
+use crate::metrics::Tally;
 use crate::model::{Gate, GuardName, GuardStatus, Mode, Status, Time};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Collects what the guards report. Each report is written at once, by rename, so that a reader never sees half of one.
 pub struct Board {
@@ -26,6 +28,7 @@ struct Shown {
     /// What the agent itself cannot do, by what it is about.
     warnings: BTreeMap<&'static str, String>,
     changes: u64,
+    tally: Tally,
 }
 
 impl Board {
@@ -42,6 +45,7 @@ impl Board {
         if shown.guards.get(&status.name) == Some(&status) {
             return;
         }
+        shown.tally.see(&status, Instant::now());
         shown.guards.insert(status.name.clone(), status.clone());
         self.write(&mut shown, Some(What::Guard { guard: Box::new(status) }));
     }
@@ -50,6 +54,7 @@ impl Board {
     pub fn remove(&self, name: &GuardName) {
         let mut shown = self.shown();
         shown.guards.remove(name);
+        shown.tally.forget(name);
         shown.configured.retain(|known| known != name);
         self.write(&mut shown, Some(What::Removed { name: name.clone() }));
     }
@@ -75,11 +80,11 @@ impl Board {
         self.write(&mut shown, Some(what));
     }
 
-    /// Shows what the agent itself cannot do, without harm to any guard; `None` where it can again.
-    pub fn warn(&self, about: &'static str, problem: Option<String>) {
+    /// Shows what the agent itself cannot do, without harm to any guard; `None` where it can again. `true`: that is news.
+    pub fn warn(&self, about: &'static str, problem: Option<String>) -> bool {
         let mut shown = self.shown();
         if shown.warnings.get(about) == problem.as_ref() {
-            return;
+            return false;
         }
         match problem {
             Some(problem) => shown.warnings.insert(about, problem),
@@ -87,6 +92,12 @@ impl Board {
         };
         let what = shown.about_the_agent();
         self.write(&mut shown, Some(what));
+        true
+    }
+
+    /// What was counted so far.
+    pub fn tally(&self) -> Tally {
+        self.shown().tally.clone()
     }
 
     /// For those who tell about it.

@@ -24,12 +24,13 @@ use super::stuck::{Stuck, blocking};
 use super::timings::Timings;
 use super::vitals::Sign;
 use crate::act::mount::DetachedMount;
-use crate::config::{self, Config, GuardConfig, Http, Paths};
+use crate::config::{self, Config, GuardConfig, Http, Metrics, Paths};
 use crate::device::{Device, UdevLock};
 use crate::etcd::VolumeHints;
 use crate::gate::files;
 use crate::model::{
-    DecisionVerdict, FilesystemFacts, FsUuid, Gate, Progress, PublishDir, Reason, ReasonCode, Time, VolumeId,
+    DecisionVerdict, FilesystemFacts, FsUuid, Gate, HighWater, Progress, PublishDir, Reason, ReasonCode, Records, Time,
+    VolumeId,
 };
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -79,6 +80,8 @@ pub struct Driver {
     rounds: Rounds,
     timings: Timings,
     lives: Sign,
+    /// The last look at the open gate's data: what is on record, and the progress seen.
+    marked: Option<(Records, Option<HighWater>)>,
 }
 
 impl Driver {
@@ -111,6 +114,7 @@ impl Driver {
             rounds,
             timings: Timings::default(),
             lives,
+            marked: None,
             config,
         }
     }
@@ -223,7 +227,12 @@ impl Driver {
 
     /// Keeps what the gate is open with, for the agent's next start in this boot and for `gate check`.
     fn keep_running(&self) {
-        let whole = Config { guards: Vec::new(), paths: self.paths.clone(), http: Http::default() };
+        let whole = Config {
+            guards: Vec::new(),
+            paths: self.paths.clone(),
+            http: Http::default(),
+            metrics: Metrics::default(),
+        };
         let text = config::running_text(&self.config, &whole);
         if let Err(error) = files::write_running(&self.run, &self.config.name, &text) {
             tracing::error!(event = "config.unkept", guard = %self.config.name, error = %super::chain(&error), "what the gate is open with was not kept");

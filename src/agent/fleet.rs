@@ -7,7 +7,7 @@ use super::rounds::{Hint, Rounds};
 use super::standing::{From, Standing, standing};
 use super::stuck::blocking;
 use super::vitals::Vitals;
-use crate::config::{Config, Http, Paths, Sources, kept_text};
+use crate::config::{Config, Http, Metrics, Paths, Sources, kept_text};
 use crate::gate::notify;
 use crate::model::{GuardName, Reason};
 use crate::record;
@@ -24,8 +24,9 @@ pub struct Fleet {
     sources: Sources,
     /// Of the start: neither state nor run dir can move under a running agent.
     paths: Paths,
-    /// Likewise: what is listened on.
+    /// Likewise: what is listened on, and where metrics are written.
     http: Http,
+    metrics: Metrics,
     here: Here,
     board: Arc<Board>,
     hints: broadcast::Sender<Hint>,
@@ -46,11 +47,12 @@ impl Fleet {
         vitals: Vitals,
     ) -> Self {
         let (stop, _) = watch::channel(false);
-        let (paths, http) = (standing.config.paths.clone(), standing.config.http.clone());
+        let Config { paths, http, metrics, guards: _ } = standing.config.clone();
         let mut fleet = Fleet {
             sources,
             paths,
             http,
+            metrics,
             here,
             board,
             hints,
@@ -138,8 +140,10 @@ impl Fleet {
 
     fn moved(&self, config: &Config) -> Vec<String> {
         let mut lines = Vec::new();
-        if self.http != config.http {
-            lines.push("[http] is another now; the old one stays until the agent is started again".to_owned());
+        for (name, moved) in [("http", self.http != config.http), ("metrics", self.metrics != config.metrics)] {
+            if moved {
+                lines.push(format!("[{name}] is another now; the old one stays until the agent is started again"));
+            }
         }
         for (name, old, new) in
             [("state", &self.paths.state, &config.paths.state), ("run", &self.paths.run, &config.paths.run)]

@@ -3,7 +3,7 @@
 use super::merge::{Merged, MergedGuard};
 use super::place::{Place, Problem, nearest};
 use super::written::{PUBLISH_KEYS, Table, Value};
-use super::{Config, GuardConfig, Http, Owner, Paths};
+use super::{Config, GuardConfig, Http, Metrics, Owner, Paths};
 use crate::model::{DeviceSpec, FormatPolicy, Fstype, GuardName, Mode, Publish, PublishDir};
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
@@ -42,10 +42,12 @@ pub(super) fn check(merged: &Merged, problems: &mut Vec<Problem>) -> Option<Conf
     let names = merged.names();
     let guards: Vec<Checked> = merged.guards.iter().filter_map(|guard| check.guard(guard, &paths, &names)).collect();
     check.shared(&guards);
+    let textfile_dir = check.textfile_dir(merged.value("metrics", "textfile_dir"), &guards);
+    let metrics = Metrics { textfile_dir };
     if problems.len() > told {
         return None;
     }
-    Some(Config { guards: guards.into_iter().map(|checked| checked.config).collect(), paths, http })
+    Some(Config { guards: guards.into_iter().map(|checked| checked.config).collect(), paths, http, metrics })
 }
 
 /// A guard with what may collide with another's, as written.
@@ -90,6 +92,19 @@ impl Check<'_> {
         };
         self.wrong_value(value, wrong);
         None
+    }
+
+    /// Not where a volume is published: below a mountpoint it would be in the way of the mount, on the volume among the data.
+    fn textfile_dir(&mut self, value: Option<&Value>, guards: &[Checked<'_>]) -> Option<PathBuf> {
+        let path = self.path(value)?;
+        for guard in guards.iter().filter(|guard| {
+            guard.config.publish.entries().iter().any(|dir| real(&path).starts_with(real(Path::new(&dir.at))))
+        }) {
+            if let Some(value) = value {
+                self.wrong_value(value, format!("must not lie on the volume of guard `{}`", guard.config.name));
+            }
+        }
+        Some(path)
     }
 
     fn group(&mut self, value: &Value) -> Option<String> {

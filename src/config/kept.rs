@@ -5,7 +5,7 @@
 
 use super::check::check;
 use super::merge::Merged;
-use super::{Config, GuardConfig, Http, Loaded, Problem, show, written};
+use super::{Config, GuardConfig, Http, Loaded, Metrics, Problem, show, written};
 use std::path::{Path, PathBuf};
 
 const SOURCE: &str = "# source: ";
@@ -47,7 +47,15 @@ pub fn parse_kept(path: &Path, text: &str) -> Result<Kept, KeptError> {
 
 /// What is kept of a guard whose gate is open.
 pub fn running_text(guard: &GuardConfig, whole: &Config) -> String {
-    show::toml(&Config { guards: vec![guard.clone()], paths: whole.paths.clone(), http: Http::default() }, None)
+    show::toml(
+        &Config {
+            guards: vec![guard.clone()],
+            paths: whole.paths.clone(),
+            http: Http::default(),
+            metrics: Metrics::default(),
+        },
+        None,
+    )
 }
 
 /// Reads [`running_text`] back.

@@ -1,6 +1,6 @@
 //! A validated configuration as text that reads back as the same: for `config show`, and for what is kept.
 
-use super::{Config, GuardConfig, Http, Place};
+use super::{Config, GuardConfig, Http, Metrics, Place};
 use crate::model::{DeviceSpec, FormatPolicy, Mode, Publish, PublishDir};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -21,6 +21,11 @@ pub fn toml(config: &Config, origins: Option<&BTreeMap<String, Place>>) -> Strin
     if !http.is_empty() {
         text.push_str("\n[http]\n");
         lines(&mut text, "http", http, origins);
+    }
+    let metrics = metrics(config);
+    if !metrics.is_empty() {
+        text.push_str("\n[metrics]\n");
+        lines(&mut text, "metrics", metrics, origins);
     }
     for guard in &config.guards {
         text.push_str("\n[[guard]]\n");
@@ -48,7 +53,7 @@ pub fn json(config: &Config) -> Value {
         Value::Object(values.collect::<Map<String, Value>>())
     };
     let guards: Vec<Value> = config.guards.iter().map(|guard| table(pairs(guard))).collect();
-    json!({ "paths": table(paths(config)), "http": table(http(config)), "guard": guards })
+    json!({ "paths": table(paths(config)), "http": table(http(config)), "metrics": table(metrics(config)), "guard": guards })
 }
 
 fn paths(config: &Config) -> Vec<(&'static str, Says)> {
@@ -60,6 +65,11 @@ fn http(config: &Config) -> Vec<(&'static str, Says)> {
     let Http { listen, group } = &config.http;
     let all = [("listen", listen.map(|listen| listen.to_string())), ("group", group.clone())];
     all.into_iter().filter_map(|(name, text)| Some((name, Says::Text(text?)))).collect()
+}
+
+fn metrics(config: &Config) -> Vec<(&'static str, Says)> {
+    let Metrics { textfile_dir } = &config.metrics;
+    textfile_dir.iter().map(|dir| ("textfile_dir", Says::Text(dir.display().to_string()))).collect()
 }
 
 fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {

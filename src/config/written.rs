@@ -61,7 +61,8 @@ pub(super) struct WrittenGuard {
 }
 
 /// Tables that are there once, with their keys. `[[guard]]` is there once for each guard.
-pub(super) const TABLES: &[(&str, &[&str])] = &[("paths", &["state", "run"]), ("http", &["listen", "group"])];
+pub(super) const TABLES: &[(&str, &[&str])] =
+    &[("paths", &["state", "run"]), ("http", &["listen", "group"]), ("metrics", &["textfile_dir"])];
 pub(super) const GUARD_KEYS: &[&str] = &[
     "name",
     "mode",

@@ -82,6 +82,11 @@ impl Listener {
         self.snapshots.borrow().clone()
     }
 
+    /// Returns when there is another whole than at the last call. `false`: the agent has ended.
+    pub async fn changed(&mut self) -> bool {
+        self.snapshots.changed().await.is_ok()
+    }
+
     /// The whole, and all changes after it; among them may be some that are in it, which their number tells. `None`: the agent
     /// has ended.
     pub fn follow(&self) -> Option<(Arc<Snapshot>, broadcast::Receiver<Arc<Change>>)> {

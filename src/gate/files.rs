@@ -394,7 +394,7 @@ fn ensure_dir(dir: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), GateError> {
+pub(super) fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), GateError> {
     replace_for(path, bytes, mode, None)
 }
 

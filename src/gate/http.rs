@@ -6,6 +6,7 @@
 //! | `/readyz` | 200 when every gate is open, else 503; with `?verbose` a line for each guard, as kubelet and API server print it |
 //! | `/v1/status` | the document of `volhold status -o json` |
 //! | `/v1/guards/NAME` | one guard of it |
+//! | `/metrics` | for Prometheus, text format |
 //! | `/v1/events` | the state of each guard, then each change, one JSON object a line, until the client leaves |
 //!
 //! All of it runs on a thread of its own, fed by [`Listener`]: no guard and no decision ever waits for a client, and a client
@@ -30,7 +31,7 @@ mod socket;
 
 pub use socket::{SocketError, socket_path};
 
-use super::feed::Listener;
+use super::feed::{Listener, Snapshot};
 use super::readers::Readers;
 use connection::Desk;
 use peer::Peer;
@@ -85,7 +86,7 @@ impl Default for Limits {
 }
 
 /// Where to listen, and to whom.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// The run dir, in which the socket lies.
     pub run: PathBuf,
@@ -93,7 +94,12 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     pub readers: Readers,
     pub limits: Limits,
+    /// Makes the text of `/metrics`, on the server's thread.
+    pub metrics: Metrics,
 }
+
+/// The text of `/metrics`, or why there is none.
+pub type Metrics = Arc<dyn Fn(&Snapshot) -> Result<String, String> + Send + Sync>;
 
 /// Hears what does not work (`None`: all does).
 pub type Complain = Box<dyn Fn(Option<String>) + Send>;
@@ -138,7 +144,7 @@ async fn serve(
     mut stopped: oneshot::Receiver<()>,
     tried: std::sync::mpsc::Sender<()>,
 ) {
-    let desk = Arc::new(Desk::new(listener, options.readers, options.limits.clone()));
+    let desk = Arc::new(Desk::new(listener, &options));
     let places = Places::new(&options.limits);
     let mut doors = Doors { options, socket: None, tcp: None, complain };
     let mut look = tokio::time::interval(LOOK_EVERY);

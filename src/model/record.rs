@@ -113,6 +113,9 @@ pub struct Records {
     pub fs_uuids: Vec<FsUuid>,
     /// UUIDs of filesystems that volhold itself made.
     pub formatted: Vec<FsUuid>,
+    /// When it last did. For people and monitoring; no rule looks at it.
+    #[serde(default)]
+    pub formatted_at: Option<Time>,
     /// An intent without its fact.
     pub open_intent: Option<OpenIntent>,
     /// Filesystems on which a fresh start was allowed already.

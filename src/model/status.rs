@@ -118,6 +118,37 @@ pub struct GuardStatus {
     /// What the last way from finding the device to a verdict took, step by step, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timings: Vec<Timing>,
+    /// For monitoring.
+    #[serde(default)]
+    pub figures: Figures,
+}
+
+/// What monitoring asks of a guard's volume and of its past.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// When volhold last made a filesystem on this volume, by the ledgers.
+    #[serde(default)]
+    pub formatted_at: Option<Time>,
+    /// Since when the expected identity is the expected one.
+    #[serde(default)]
+    pub pinned_at: Option<Time>,
+    /// Of the data dir in use, by its backend file as last read; newer than the fingerprint while the gate is open.
+    #[serde(default)]
+    pub revision: Option<i64>,
+    /// Data dirs at the last look.
+    #[serde(default)]
+    pub data_dirs: Option<DataDirCounts>,
+}
+
+/// How many data dirs of each kind lie on a volume.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataDirCounts {
+    pub populated: u64,
+    pub empty: u64,
+    /// Populated, and of another cluster than the selected one.
+    pub foreign: u64,
+    /// Put away by somebody under a name that says so.
+    pub archived: u64,
 }
 
 /// How long one step took, by the monotonic clock.

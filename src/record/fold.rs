@@ -58,6 +58,12 @@ pub fn fold(
             Fact::Formatted { fs_uuid } => Some(fs_uuid),
             _ => None,
         })),
+        formatted_at: n
+            .iter()
+            .chain(&v)
+            .filter(|(_, entry)| matches!(entry.fact, Fact::Formatted { .. }))
+            .map(|(_, entry)| entry.time)
+            .max(),
         open_intent: open_intent(&n, &v).or_else(|| open_intent(&v, &n)),
         fresh_allowed: distinct(
             n.iter()

@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("config", &["model"]),
     // Writes files of its own below /etc; what it judges is tried out by others and handed in.
     ("install", &["model", "device"]),
+    ("metrics", &["model"]),
     // Empty functions, called from wherever the agent may be killed.
     ("fault", &[]),
     ("agent", ALL),
@@ -31,7 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 const ALL: &[&str] = &[
     "model", "decide", "etcd", "probe", "device", "cloud", "act", "record", "worker", "gate", "watch", "config",
-    "agent", "cli", "install",
+    "agent", "cli", "install", "metrics",
 ];
 
 /// Words that may stand in these files or folders only.

@@ -2,7 +2,7 @@
 //! life. Real agents, real sockets. (`hostile`: clients that mean no good.)
 
 /// A client that says what it likes and shows what it gets.
-mod client;
+pub mod client;
 /// Clients that never read, never finish, or come by the thousand.
 mod hostile;
 

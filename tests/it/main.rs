@@ -21,6 +21,7 @@ mod incidents_c;
 mod incidents_d;
 mod install;
 mod layers;
+mod metrics;
 mod mutants;
 mod probe;
 mod record;

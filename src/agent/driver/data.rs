@@ -49,7 +49,7 @@ impl Driver {
         if self.mounted.is_empty() { self.config.publish.entries().to_vec() } else { self.mounted.clone() }
     }
 
-    pub(super) async fn evidence(&self, root: Result<VolumeRoot, String>) -> StartEvidence {
+    pub(super) async fn evidence(&mut self, root: Result<VolumeRoot, String>) -> StartEvidence {
         let volume_id = self.volume_id();
         let filesystem = match &self.filesystem {
             Some(filesystem) => Observed::Seen(filesystem.clone()),
@@ -73,6 +73,8 @@ impl Driver {
                 };
             }
         };
+        // Seen anew, and whole: the marks of an earlier opening are old.
+        self.marked = None;
         let mut records = self.of_both(&root).await;
         if let Observed::Seen(records) = &mut records {
             crate::agent::same_allowance(
@@ -119,6 +121,9 @@ impl Driver {
                 }
                 if let Observed::Seen(Some(seen)) = &mark {
                     self.rounds.marked(seen.keys.unwrap_or(0) > 0);
+                }
+                if let Observed::Seen(records) = &records {
+                    self.marked = Some((records.clone(), mark.seen().cloned().flatten()));
                 }
                 Event::Marked { mark, records: Box::new(records) }
             }

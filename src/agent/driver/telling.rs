@@ -3,7 +3,10 @@
 use super::{Driver, SHORT, blocking};
 use crate::agent::machine::{Decided, State};
 use crate::fault::fault_point;
-use crate::model::{Decision, DecisionVerdict, Fact, GuardStatus, Publish, PublishDir, Reason, Time};
+use crate::model::{
+    ClusterId, DataDirCounts, DataDirReport, Decision, DecisionVerdict, DirRole, Fact, Figures, Fingerprint,
+    GuardStatus, Publish, PublishDir, Reason, Time, VolumeReading,
+};
 
 impl Driver {
     pub(super) async fn decide(&mut self, decided: Decided) {
@@ -89,6 +92,23 @@ impl Driver {
             warnings: self.warnings(),
             since: self.since,
             timings: self.timings.told(),
+            figures: self.figures(),
+        }
+    }
+
+    fn figures(&self) -> Figures {
+        let evidence = self.guard.start_evidence();
+        let seen = evidence.and_then(|evidence| evidence.records.seen());
+        // While the gate is open only the marks are news.
+        let records = self.marked.as_ref().map(|(records, _)| records).or(seen);
+        let marked = self.marked.as_ref().and_then(|(_, mark)| mark.as_ref()?.revision);
+        let volume = evidence.and_then(|evidence| evidence.volume.seen());
+        let selected = volume.and_then(selected_fingerprint);
+        Figures {
+            formatted_at: records.and_then(|records| records.formatted_at),
+            pinned_at: records.and_then(|records| records.pin.as_ref()).map(|pin| pin.at),
+            revision: marked.or_else(|| selected.and_then(|print| print.revision)),
+            data_dirs: volume.map(|volume| count_dirs(&volume.data_dirs, selected.and_then(|print| print.cluster_id))),
         }
     }
 
@@ -126,6 +146,31 @@ impl Driver {
 /// Of the form with directories only: who reads the status of a whole volume sees no change.
 fn directories(publish: &Publish) -> Vec<PublishDir> {
     if publish.is_whole() { Vec::new() } else { publish.entries().to_vec() }
+}
+
+fn selected_fingerprint(volume: &VolumeReading) -> Option<&Fingerprint> {
+    let path = &volume.selected.as_ref()?.path;
+    volume.data_dirs.iter().find(|dir| dir.path == *path)?.fingerprint.as_ref()
+}
+
+fn count_dirs(dirs: &[DataDirReport], selected: Option<ClusterId>) -> DataDirCounts {
+    let mut counts = DataDirCounts::default();
+    for dir in dirs {
+        let cluster = dir.fingerprint.as_ref().and_then(|print| print.cluster_id);
+        let count = match (dir.role, dir.populated) {
+            (DirRole::Archive, _) => &mut counts.archived,
+            (DirRole::Selected | DirRole::Candidate | DirRole::Legacy, false) => &mut counts.empty,
+            (DirRole::Selected | DirRole::Candidate | DirRole::Legacy, true) => {
+                if selected.is_some() && cluster.is_some() && cluster != selected {
+                    &mut counts.foreign
+                } else {
+                    &mut counts.populated
+                }
+            }
+        };
+        *count = count.saturating_add(1);
+    }
+    counts
 }
 
 fn codes(reasons: &[Reason]) -> Vec<&'static str> {

@@ -1,10 +1,10 @@
-//! What is answered to what. Nothing here waits or reads anything.
+//! What is answered to what. Nothing here waits for anybody.
 
 use super::connection::Body;
 use super::events::Documented;
 use crate::gate::feed::Snapshot;
 use crate::model::harmless::{clean, clean_json};
-use crate::model::{AgentFacts, Gate, GuardName, GuardStatus, StateName, StatusDocument};
+use crate::model::{AgentFacts, Bypass, Gate, GuardName, GuardStatus, StateName, StatusDocument};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Response, StatusCode};
 use serde::Serialize;
@@ -24,6 +24,8 @@ pub(super) struct Question<'q> {
 pub(super) enum Answer {
     Text(StatusCode, String),
     Json(StatusCode, String),
+    /// The text of a scrape.
+    Metrics(String),
     /// The stream of `/v1/events`.
     Events,
     /// Refused for who asks; to be noted.
@@ -37,23 +39,35 @@ struct ErrorDocument<'e> {
     message: &'e str,
 }
 
+/// What is asked for only where an answer needs it.
+#[derive(Clone, Copy)]
+pub(super) struct Beside<'b> {
+    pub metrics: &'b dyn Fn(&Snapshot) -> Result<String, String>,
+    /// Gates that a person has opened by hand, which the agent need not know of.
+    pub bypassed: &'b dyn Fn() -> Vec<Bypass>,
+}
+
 /// Answers.
-pub(super) fn answer(question: Question<'_>, now: &Snapshot) -> Answer {
+pub(super) fn answer(question: Question<'_>, now: &Snapshot, beside: Beside<'_>) -> Answer {
     if question.method != Method::GET && question.method != Method::HEAD {
         return error(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD: nothing can be changed here");
     }
     match (question.path, question.permitted) {
         ("/livez", _) => livez(question.query),
         ("/readyz", permitted) => readyz(now, question.query, permitted),
-        ("/v1/status" | "/v1/events", false) => Answer::Denied,
+        ("/metrics" | "/v1/status" | "/v1/events", false) => Answer::Denied,
         (path, false) if path.starts_with("/v1/guards/") => Answer::Denied,
-        ("/v1/status", true) => status(now),
+        ("/metrics", true) => match (beside.metrics)(now) {
+            Ok(text) => Answer::Metrics(text),
+            Err(why) => error(StatusCode::INTERNAL_SERVER_ERROR, &why),
+        },
+        ("/v1/status", true) => status(now, (beside.bypassed)()),
         ("/v1/events", true) => Answer::Events,
         (path, _) => match path.strip_prefix("/v1/guards/") {
             Some(name) => guard(now, name),
             None => error(
                 StatusCode::NOT_FOUND,
-                "there are /livez, /readyz, /readyz?verbose, /v1/status, /v1/guards/NAME and /v1/events",
+                "there are /livez, /readyz, /readyz?verbose, /metrics, /v1/status, /v1/guards/NAME and /v1/events",
             ),
         },
     }
@@ -134,9 +148,10 @@ fn verbose(query: Option<&str>) -> bool {
     query.unwrap_or_default().split('&').any(|part| part.split('=').next() == Some("verbose"))
 }
 
-fn status(now: &Snapshot) -> Answer {
+fn status(now: &Snapshot, bypassed: Vec<Bypass>) -> Answer {
     let agent = AgentFacts::new(Some(&now.status), true);
     let document = StatusDocument::new(agent, Some(now.status.clone()), &now.configured);
+    let document = StatusDocument { bypassed, ..document };
     match serde_json::to_string_pretty(&document) {
         Ok(text) => Answer::Json(StatusCode::OK, clean_json(&text)),
         Err(_) => unwritable(),
@@ -172,6 +187,7 @@ impl Answer {
         let (status, kind, body) = match self {
             Answer::Text(status, words) => (status, text, Body::whole(words)),
             Answer::Json(status, document) => (status, "application/json", Body::whole(document + "\n")),
+            Answer::Metrics(text) => (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", Body::whole(text)),
             Answer::Events => (StatusCode::OK, "application/x-ndjson", lines()),
             Answer::Denied => {
                 let why = "the status is for root and for the group that the configuration names";
@@ -202,7 +218,7 @@ impl Answer {
                 )
                 .into_bytes()
             }
-            Answer::Text(..) | Answer::Events | Answer::Denied => Vec::new(),
+            Answer::Text(..) | Answer::Metrics(_) | Answer::Events | Answer::Denied => Vec::new(),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! One client: one request, one answer, within the limits.
 
-use super::Limits;
-use super::answers::{Answer, Question, answer, error};
+use super::answers::{Answer, Beside, Question, answer, error};
 use super::events;
 use super::peer::Peer;
+use super::{Limits, Metrics, Options};
 use crate::gate::feed::Listener;
+use crate::gate::files::bypasses;
 use crate::gate::readers::Readers;
 use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,12 +36,22 @@ pub(super) struct Desk {
     listener: Listener,
     readers: Readers,
     limits: Limits,
+    metrics: Metrics,
+    /// The run dir.
+    run: PathBuf,
     noted: Mutex<BTreeMap<(&'static str, Option<u32>), Instant>>,
 }
 
 impl Desk {
-    pub(super) fn new(listener: Listener, readers: Readers, limits: Limits) -> Self {
-        Desk { listener, readers, limits, noted: Mutex::default() }
+    pub(super) fn new(listener: Listener, options: &Options) -> Self {
+        Desk {
+            listener,
+            readers: options.readers,
+            limits: options.limits.clone(),
+            metrics: options.metrics.clone(),
+            run: options.run.clone(),
+            noted: Mutex::default(),
+        }
     }
 
     /// Logs what a client did, but not as often as it does it.
@@ -63,7 +75,8 @@ impl Desk {
             query: uri.query(),
             permitted: peer.may_read(self.readers),
         };
-        let answer = answer(question, &self.listener.now());
+        let beside = Beside { metrics: &*self.metrics, bypassed: &|| bypasses(&self.run) };
+        let answer = answer(question, &self.listener.now(), beside);
         if let Answer::Denied = answer {
             self.note("may not read the status", peer);
         }

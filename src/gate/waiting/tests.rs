@@ -55,6 +55,7 @@ fn say(run: &Path, gate: Gate, reasons: &[ReasonCode]) {
         warnings: vec![],
         since: Time::from_unix(0).unwrap(),
         timings: vec![],
+        figures: Default::default(),
     };
     let status = Status {
         api_version: "volhold/v1".into(),

@@ -8,6 +8,7 @@ use crate::common::node::PATIENCE;
 use crate::common::{Guard, Loop, Node, Tmp, disk};
 use disk::MIB;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use volhold::gate::feed::{Feed, QUEUE, Snapshot, What};
 use volhold::gate::http::{Limits, Options, Server, socket_path};
@@ -31,7 +32,8 @@ impl Own {
         let feed = Feed::new(snapshot(0, vec![]));
         let run = tmp.path().to_owned();
         let socket = socket_path(&run);
-        let options = Options { run, listen: None, readers: Readers::Everyone, limits };
+        let options =
+            Options { run, listen: None, readers: Readers::Everyone, limits, metrics: Arc::new(|_| Ok(String::new())) };
         let complain = Box::new(|problem: Option<String>| assert_eq!(problem, None));
         let server = Server::start(options, feed.listener(), complain).expect("a server");
         Own { _server: server, feed, told: 0, socket, _tmp: tmp }
