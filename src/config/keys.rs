@@ -91,6 +91,14 @@ pub const TABLES: &[(&str, &[Key])] = &[
             },
         ],
     ),
+    (
+        "metrics",
+        &[Key {
+            name: "textfile_dir",
+            default: "-",
+            meaning: "node_exporter's textfile directory, which must be there; not below a `publish` path",
+        }],
+    ),
 ];
 
 #[cfg(test)]

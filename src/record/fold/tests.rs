@@ -439,6 +439,7 @@ fn any_history() -> impl Strategy<Value = (Kept, Kept)> {
 fn without_times(mut records: Records) -> Records {
     let then = Time::from_unix(0).unwrap();
     records.held_data_at = records.held_data_at.map(|_| then);
+    records.formatted_at = records.formatted_at.map(|_| then);
     if let Some(pin) = &mut records.pin {
         pin.at = then;
     }
