@@ -127,7 +127,7 @@ fn judge(
     dirs::beyond(seen.reading, standing, objections, warnings);
     identity::against_configuration(&situation, policy, objections);
     dirs::selection(&situation, objections);
-    dirs::beside(&situation, standing, policy, objections);
+    dirs::beside(&situation, standing, records, policy, objections);
     let fresh = match seen.records {
         Some(records) => fresh::rules(&situation, standing, records, seen.filesystem, seen.age, policy, objections),
         None => false,

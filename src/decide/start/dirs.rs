@@ -1,6 +1,6 @@
 //! The data dirs of the volume: can they be read, which one is meant, and is another one ahead of it?
 
-use super::identity::Standing;
+use super::identity::{Standing, is_recorded};
 use super::keys::Keys;
 use super::situation::{Selected, Situation, is_archive, is_damaged, reachable_revision};
 use super::words::unknown;
@@ -181,7 +181,13 @@ fn is_ahead(other: &DataDirReport, selected: Option<&DataDirReport>, policy: &St
 }
 
 /// Nothing, or far less, in the selected place while another dir holds more.
-pub fn beside(situation: &Situation<'_>, standing: Standing, policy: &StartPolicy, objections: &mut Objections) {
+pub fn beside(
+    situation: &Situation<'_>,
+    standing: Standing,
+    records: &Records,
+    policy: &StartPolicy,
+    objections: &mut Objections,
+) {
     match standing {
         // What was pinned was accepted with all that lies beside it.
         Standing::Continues | Standing::SameIds => return,
@@ -197,14 +203,26 @@ pub fn beside(situation: &Situation<'_>, standing: Standing, policy: &StartPolic
         return;
     }
     let ahead = ahead(situation, policy);
-    let Some(best) = ahead.first() else { return };
+    // The dir on record is the one that is meant, whatever else holds more.
+    let recorded = ahead.iter().find(|dir| is_recorded(dir, records));
+    let Some(best) = recorded.or(ahead.first()) else { return };
     let what = if situation.populated() { "is far behind, or cannot be shown not to be" } else { "holds nothing" };
     let more = match ahead.len() {
         0 | 1 => String::new(),
         more => format!(", and {} more", more.saturating_sub(1)),
     };
+    let known = match recorded {
+        Some(dir) if !is_archive(dir) => {
+            format!(
+                "; that is the data on record: name it, `data_dir = {:?}`, or find out who changed the name",
+                dir.path
+            )
+        }
+        Some(_) => "; that is the data on record, put away by somebody".to_owned(),
+        None => String::new(),
+    };
     let message = format!(
-        "etcd would start on {}, which {what}, while the volume holds {}{more}",
+        "etcd would start on {}, which {what}, while the volume holds {}{more}{known}",
         situation.selected_in_words(),
         describe::dir(best)
     );

@@ -1,6 +1,6 @@
 //! May an etcd start on nothing?
 
-use super::identity::{Standing, remembered};
+use super::identity::{Standing, is_recorded, remembered};
 use super::place::made_here;
 use super::situation::{Selected, Situation};
 use super::words::unknown;
@@ -39,7 +39,9 @@ pub fn rules(
         Standing::SameIds | Standing::NotPinned | Standing::ChangedWhileOpen | Standing::Otherwise => {}
     }
 
-    if records.held_data_at.is_some() || records.pin.is_some() || records.high_water.is_some() {
+    // Data that lies elsewhere on the volume is not gone: then another dir is selected, and that is what is said.
+    let elsewhere = objections.has(Kind::BesideOld) && situation.others.iter().any(|other| is_recorded(other, records));
+    if !elsewhere && (records.held_data_at.is_some() || records.pin.is_some() || records.high_water.is_some()) {
         let at = match (records.held_data_at, &records.pin) {
             (Some(at), Some(_) | None) => format!(", noted at {at}"),
             (None, Some(pin)) => format!(", pinned at {}", pin.at),

@@ -1,7 +1,7 @@
 //! Is this the member that the record, and the configuration, expect, and is it as far as it was?
 
 use super::keys::{Keys, at_least};
-use super::situation::{Situation, reachable_revision};
+use super::situation::{Situation, is_damaged, reachable_revision};
 use super::{Kind, Objections, describe, dirs};
 use crate::model::{
     ClusterId, DataDirReport, EtcdGeneration, Fingerprint, HighWater, MemberId, Pin, Reason, ReasonCode, Records,
@@ -172,6 +172,39 @@ fn backwards(
     mark: &HighWater,
     objections: &mut Objections,
 ) -> bool {
+    let HighWater { term: noted_term, consistent_index: noted_index, revision: noted_revision, .. } = mark;
+    let (lines, not_known) = compared(fingerprint, mark);
+    let behind = !lines.is_empty() || !not_known.is_empty();
+    // A damaged dir is told as damaged, and one that holds nothing as vanished: both explain why it is behind.
+    if !lines.is_empty() && (dir.populated || situation.damaged()) {
+        let message = format!("`{}` is older than it was: {}", dir.path, lines.join("; "));
+        let detail = json!({
+            "found": { "last_index": fingerprint.raft.last_index, "term": fingerprint.raft.term,
+                       "revision": fingerprint.revision, "consistent_index": fingerprint.consistent_index },
+            "recorded": { "consistent_index": noted_index, "term": noted_term, "revision": noted_revision },
+        });
+        objections.add(Kind::Backwards, Reason::new(ReasonCode::WentBackwards, message).with_detail(detail));
+    }
+    if !not_known.is_empty() && dir.populated && !situation.damaged() {
+        let message = format!("of `{}` it is not known {}", dir.path, not_known.join(", nor "));
+        objections.add(Kind::Unread, Reason::new(ReasonCode::Unreadable, message));
+    }
+    behind
+}
+
+/// Is this dir, wherever it lies, the one that the record speaks of: the pinned ids, undamaged, and as far as it was noted?
+pub fn is_recorded(dir: &DataDirReport, records: &Records) -> bool {
+    let (Some(pin), Some(fingerprint)) = (&records.pin, &dir.fingerprint) else { return false };
+    let same = ids(fingerprint) == Some((pin.cluster_id, pin.member_id));
+    let as_far = records.high_water.as_ref().is_none_or(|mark| {
+        let (behind, not_known) = compared(fingerprint, mark);
+        behind.is_empty() && not_known.is_empty()
+    });
+    dir.populated && !is_damaged(dir) && same && as_far
+}
+
+/// What is behind the mark, and what of it cannot be told.
+fn compared(fingerprint: &Fingerprint, mark: &HighWater) -> (Vec<String>, Vec<String>) {
     let HighWater {
         data_dir: _,
         cluster_id: _,
@@ -205,22 +238,7 @@ fn backwards(
         (None, Some(noted)) => not_known.push(format!("its revision (it was {noted})")),
         (Some(_), Some(_)) | (Some(_) | None, None) => {}
     }
-    let behind = !lines.is_empty() || !not_known.is_empty();
-    // A damaged dir is told as damaged, and one that holds nothing as vanished: both explain why it is behind.
-    if !lines.is_empty() && (dir.populated || situation.damaged()) {
-        let message = format!("`{}` is older than it was: {}", dir.path, lines.join("; "));
-        let detail = json!({
-            "found": { "last_index": fingerprint.raft.last_index, "term": fingerprint.raft.term,
-                       "revision": fingerprint.revision, "consistent_index": fingerprint.consistent_index },
-            "recorded": { "consistent_index": noted_index, "term": noted_term, "revision": noted_revision },
-        });
-        objections.add(Kind::Backwards, Reason::new(ReasonCode::WentBackwards, message).with_detail(detail));
-    }
-    if !not_known.is_empty() && dir.populated && !situation.damaged() {
-        let message = format!("of `{}` it is not known {}", dir.path, not_known.join(", nor "));
-        objections.add(Kind::Unread, Reason::new(ReasonCode::Unreadable, message));
-    }
-    behind
+    (lines, not_known)
 }
 
 /// The own member, as the dir names it, against `member` and `peer_url` of the guard. A member that has no name yet (added,

@@ -70,6 +70,43 @@ fn a_wiped_member_has_vanished_though_a_bootstrap_gave_it_the_same_ids() {
     assert_eq!(held_as(&with_records(nothing, pinned_only)), [DataVanished]);
 }
 
+/// The record's `default`, while configuration names another dir.
+fn elsewhere(recorded: Option<DataDirReport>) -> StartEvidence {
+    let dirs = recorded.into_iter().map(|dir| DataDirReport { role: DirRole::Candidate, ..dir }).collect();
+    with_records(reading(dirs, selects("new", SelectedBy::Config, false)), known())
+}
+
+#[test]
+fn data_on_record_that_lies_elsewhere_on_the_volume_has_not_vanished_and_what_to_set_is_named() {
+    let reasons = holds(&elsewhere(Some(healthy("default"))));
+    assert_eq!(codes(&reasons), [EmptyBesideOld]);
+    says(&reasons[0], &["which holds nothing", "`default`", "that is the data on record", "data_dir = \"default\""]);
+    // A larger dir is not the one to name.
+    let mut evidence = elsewhere(Some(healthy("default")));
+    let Observed::Seen(volume) = &mut evidence.volume else { panic!() };
+    volume.data_dirs.push(archive("larger", OTHER, 5_000));
+    let reasons = holds(&evidence);
+    assert_eq!(codes(&reasons), [EmptyBesideOld]);
+    says(&reasons[0], &["data_dir = \"default\"", "and 1 more"]);
+}
+
+#[test]
+fn what_is_gone_or_fell_behind_has_vanished_whatever_lies_elsewhere() {
+    let mut behind = healthy("default");
+    let found = behind.fingerprint.as_mut().unwrap();
+    (found.raft.last_index, found.consistent_index) = (Some(280), Some(280));
+    let not_ours = DataDirReport { fingerprint: Some(fingerprint(OTHER, HIM, 100)), ..healthy("default") };
+    for (what, recorded) in [
+        ("gone", None),
+        ("behind", Some(behind)),
+        ("another's", Some(not_ours)),
+        ("wiped", Some(bootstrapped("default"))),
+    ] {
+        let codes = held_as(&elsewhere(recorded));
+        assert!(codes.contains(&DataVanished), "{what}: {codes:?}");
+    }
+}
+
 #[test]
 fn a_member_that_was_pinned_before_it_had_a_key_continues() {
     let volume = reading(vec![bootstrapped("default")], selects("default", SelectedBy::Config, true));
