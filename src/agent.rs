@@ -12,6 +12,8 @@ pub mod clock;
 mod driver;
 /// What monitoring is told.
 mod figures;
+/// What a guard decides on.
+mod evidence;
 /// From the configured name to the opened device.
 mod find;
 /// All guards of one agent.
@@ -24,6 +26,8 @@ pub mod kernel;
 pub mod machine;
 /// One guard's ledgers.
 pub mod memory;
+/// What would be done, without doing it.
+pub mod plan;
 /// Record, seal, move the mount into place.
 mod publish;
 /// When a guard looks again.

@@ -16,6 +16,7 @@ mod history;
 mod inspect;
 pub mod manual;
 mod output;
+mod plan;
 mod reference;
 mod status;
 pub mod text;
@@ -52,6 +53,7 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::History { name } => history::run(context, name.as_ref()),
         Verb::Status { held: true, .. } => status::held(context),
         Verb::Status { held: false, timings } => status::run(context, timings),
+        Verb::Plan { name } => plan::run(context, name.as_ref()),
         Verb::Explain(args) => explain::run(context, &args),
         // Answered before: it prints and ends in its own way.
         Verb::Worker { .. } | Verb::KeepClaim { .. } => Ok(Exit::Error),

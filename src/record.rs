@@ -33,7 +33,7 @@ mod files;
 
 pub use decision::{DecisionError, evidence_digest, load_decision, store_decision};
 pub use fold::fold;
-pub use host::{HostError, boot_id, machine_id};
+pub use host::{HostError, boot_id, known_machine_id, machine_id};
 pub use kept::{kept_config_path, load_kept_config, store_kept_config};
 pub use ledger::{LedgerBroken, Parsed, TornAt};
 pub use node::{NodeLedger, NodeLedgerError, NodeReading};

@@ -30,7 +30,7 @@ fn try_it(sysfs: &Sysfs) -> io::Result<Option<String>> {
     for _ in 0..TRIES {
         let node = sysfs.dev.join(format!("loop{}", ioctl::loop_free(&control)?));
         let device = OpenOptions::new().read(true).write(true).open(&node)?;
-        match ioctl::loop_bind(&device, &backing, ioctl::LOOP_AUTOCLEAR) {
+        match ioctl::loop_bind(&device, &backing, ioctl::LOOP_AUTOCLEAR, "") {
             Ok(()) => return twice(&node),
             Err(error) => last = error,
         }

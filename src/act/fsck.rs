@@ -1,6 +1,6 @@
 //! `e2fsck -p`: what a boot would do, and nothing more. Any other repair is for a person to decide.
 
-use super::tool::{self, ToolError};
+use super::tool::{self, Ended, ToolError};
 use crate::device::{ClaimError, Device};
 use crate::model::{Reason, ReasonCode};
 use std::io;
@@ -125,18 +125,32 @@ pub fn ext4_preen(device: &mut Device, limit: Duration) -> Result<Fsck, FsckErro
     e2fsck(device, "-p", limit)
 }
 
+/// What [`ext4_check`] finds where the superblock says clean, and what it comes to if that is enough: `Refused` says that
+/// it would go on to repair. Writes nothing and needs no claim.
+pub fn ext4_foresee(device: &Device, limit: Duration) -> Result<Fsck, FsckError> {
+    judged(device, run(device, "-n", limit)?)
+}
+
 fn e2fsck(device: &mut Device, how: &str, limit: Duration) -> Result<Fsck, FsckError> {
+    let was_claimed = device.claimed();
+    device.let_go();
+    let ended = run(device, how, limit);
+    if was_claimed {
+        device.reclaim().map_err(FsckError::Claim)?;
+    }
+    judged(device, ended?)
+}
+
+fn run(device: &Device, how: &str, limit: Duration) -> Result<Ended, FsckError> {
     let node = device.node().to_owned();
     let in_tool = |source| FsckError::Tool { node: node.clone(), source };
     let program = tool::find("e2fsck").map_err(in_tool)?;
     let stdin = device.child_stdin().map_err(|source| FsckError::Handover { node: node.clone(), source })?;
-    let was_claimed = device.claimed();
-    device.let_go();
-    let ended = tool::run(&program, &[how, Device::CHILD_PATH], stdin, limit);
-    if was_claimed {
-        device.reclaim().map_err(FsckError::Claim)?;
-    }
-    let ended = ended.map_err(in_tool)?;
+    tool::run(&program, &[how, Device::CHILD_PATH], stdin, limit).map_err(in_tool)
+}
+
+fn judged(device: &Device, ended: Ended) -> Result<Fsck, FsckError> {
+    let node = device.node().to_owned();
     // In the output the device has the name that e2fsck was given.
     let output = ended.output.replace(Device::CHILD_PATH, &node.display().to_string());
     // `EXT2_ET_UNSUPP_FEATURE` and its read-only sister, e2fsprogs lib/ext2fs/ext2_err.et and e2fsck/unix.c.

@@ -1,7 +1,7 @@
 //! Image files become loop devices: for the demonstration, and for tests of everything else.
 
 use super::Change;
-use crate::device::{DeviceError, Sysfs, ioctl, loops};
+use crate::device::{Device, DeviceError, Sysfs, ioctl, loops};
 use crate::model::{Reason, ReasonCode};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -78,6 +78,23 @@ pub fn attach(image: &Path, sysfs: &Sysfs) -> Result<Attached, LoopError> {
         }
         Err(error) => return Err(failed("open", image)(error)),
     };
+    bind(image, &file, flags, "", sysfs).map(|(_, node)| Attached { node, change: Change::Done })
+}
+
+/// Shows a device (or an image) through a loop device that the kernel lets nobody write to. It lasts as long as somebody has
+/// it open or mounted; the returned file does. udev is kept from it (flock): no link shall lead here.
+pub fn show(device: &Device, sysfs: &Sysfs) -> Result<(File, PathBuf), LoopError> {
+    let node = device.node();
+    let file = device.reader().map_err(|source| LoopError::Io { operation: "open", path: node.to_owned(), source })?;
+    bind(node, &file, ioctl::LOOP_READ_ONLY | ioctl::LOOP_AUTOCLEAR, loops::VIEW, sysfs)
+}
+
+/// Binds the file to a free loop device.
+fn bind(image: &Path, file: &File, flags: u32, name: &str, sysfs: &Sysfs) -> Result<(File, PathBuf), LoopError> {
+    let failed = |operation, path: &Path| {
+        let path = path.to_owned();
+        move |source| LoopError::Io { operation, path, source }
+    };
     let control_path = sysfs.dev.join("loop-control");
     let control =
         OpenOptions::new().read(true).write(true).open(&control_path).map_err(failed("open", &control_path))?;
@@ -89,8 +106,12 @@ pub fn attach(image: &Path, sysfs: &Sysfs) -> Result<Attached, LoopError> {
             .write(flags & ioctl::LOOP_READ_ONLY == 0)
             .open(&node)
             .map_err(failed("open", &node))?;
-        match ioctl::loop_bind(&device, &file, flags) {
-            Ok(()) => return Ok(Attached { node, change: Change::Done }),
+        if name == loops::VIEW {
+            // Best effort: udev waits for it to end, and then nothing is there any more.
+            let _locked = rustix::fs::flock(&device, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        }
+        match ioctl::loop_bind(&device, file, flags, name) {
+            Ok(()) => return Ok((device, node)),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             Err(error) => return Err(failed("bind", &node)(error)),
         }

@@ -15,12 +15,14 @@ mod error;
 mod join;
 mod table;
 mod twin;
+mod view;
 
 pub use directories::Way;
 pub use error::{MountError, Tried};
 pub use join::join;
 pub use table::{on_top_at, sources_at, top_at};
 pub use twin::Twin;
+pub use view::{View, ViewError, empty};
 
 use super::kernel_log::Mark;
 use super::options::{self, FsOption, MountOptions};

@@ -164,6 +164,27 @@ pub fn seal(at: &Path) -> Result<Sealed, SealError> {
     Ok(Sealed { at: place.at, change, created, warnings })
 }
 
+/// What [`seal`] would come to, without making or sealing anything.
+pub fn foresee(at: &Path) -> Result<MountpointState, SealError> {
+    let place = resolve(at)?;
+    let state = state_of(&place)?;
+    let beneath = match &state {
+        MountpointState::Mounted { beneath: Observed::Seen(beneath), .. } => beneath.as_ref(),
+        other @ (MountpointState::Missing
+        | MountpointState::Empty { .. }
+        | MountpointState::NotEmpty { .. }
+        | MountpointState::NotADirectory
+        | MountpointState::Mounted { .. }) => other,
+    };
+    match beneath {
+        MountpointState::NotEmpty { entries, more } => {
+            Err(SealError::NotEmpty { at: place.at, entries: entries.clone(), more: *more })
+        }
+        MountpointState::NotADirectory => Err(SealError::NotADirectory { at: place.at }),
+        MountpointState::Missing | MountpointState::Empty { .. } | MountpointState::Mounted { .. } => Ok(state),
+    }
+}
+
 /// A mountpoint by its parent and name, without links.
 struct Place {
     at: PathBuf,

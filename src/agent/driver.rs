@@ -16,6 +16,7 @@ mod telling;
 
 use super::board::Board;
 use super::clock::Here;
+use super::evidence::{LOOK, SHORT};
 use super::find;
 use super::machine::{Action, Event, Failure, Guard, GuardPolicy, State, step};
 use super::memory::Memory;
@@ -26,7 +27,6 @@ use super::vitals::Sign;
 use crate::act::mount::DetachedMount;
 use crate::config::{self, Config, GuardConfig, Http, Metrics, Paths};
 use crate::device::{Device, UdevLock};
-use crate::etcd::VolumeHints;
 use crate::gate::files;
 use crate::model::{
     DecisionVerdict, FilesystemFacts, FsUuid, Gate, HighWater, Progress, PublishDir, Reason, ReasonCode, Records, Time,
@@ -38,10 +38,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Longest that a short act on a device may take (open, ioctl, claim, mount).
-const SHORT: Duration = Duration::from_secs(60);
-/// Longest that reading the data dirs may take, besides what their size asks for.
-const LOOK: Duration = Duration::from_secs(120);
 /// fsck replays a journal or checks it all; its own limit is 30 minutes.
 const FSCK: Duration = Duration::from_secs(31 * 60);
 /// mkfs without lazy initialisation writes inode tables: 20 GiB take seconds, 16 TiB minutes. Its own limit is 30 minutes:
@@ -327,19 +323,10 @@ impl Driver {
     fn fs_uuid(&self) -> Option<FsUuid> {
         self.filesystem.as_ref().and_then(|filesystem| filesystem.uuid)
     }
-
-    fn hints(&self) -> VolumeHints {
-        VolumeHints {
-            data_dir: self.config.data_dir.clone(),
-            publish: self.config.publish.sources(),
-            fs_uuid: self.fs_uuid(),
-            volume_id: Some(self.volume_id()),
-        }
-    }
 }
 
 /// What a configuration means for the state machine.
-fn policy(config: &GuardConfig) -> GuardPolicy {
+pub(super) fn policy(config: &GuardConfig) -> GuardPolicy {
     GuardPolicy { mode: config.mode, fstype: config.fstype, format: config.format, start: super::start_policy(config) }
 }
 

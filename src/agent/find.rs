@@ -46,7 +46,7 @@ pub fn spec_words(spec: &DeviceSpec) -> String {
 /// it is the same attachment, it is kept with its claim, so that a held device is not free for a moment.
 pub fn find(sought: &Sought, held: Option<Device>) -> (Option<Device>, Result<FoundAt, Reason>) {
     let sysfs = Sysfs::default();
-    let resolved = match resolve(sought, &sysfs) {
+    let resolved = match resolve(sought, Images::Attach, &sysfs) {
         Ok(resolved) => resolved,
         Err(reason) => return (keep_if_claimed(held), Err(reason)),
     };
@@ -108,6 +108,22 @@ fn kept_claim(sought: &Sought, device: &Device) -> Option<OwnedFd> {
     }
 }
 
+/// As [`find`], for somebody who only looks: no claim is taken over, no ready file is taken away, and an image file that no
+/// loop device shows yet stays a file. What `find` would take away counts as gone.
+pub fn look(sought: &Sought) -> Result<(Device, FoundAt), Reason> {
+    let sysfs = Sysfs::default();
+    let resolved = resolve(sought, Images::Leave, &sysfs)?;
+    let device = Device::open(&resolved, &sysfs).map_err(|error| error.reason())?;
+    let facts = device.facts().map_err(|error| error.reason())?;
+    let (place, mounted) = mounted(&facts, sought)?;
+    let gate_open = files::is_open(&sought.run, &sought.guard, &sought.memory.here.boot_id).map_err(|error| {
+        let message = format!("whether the gate is open already is not known: {}", super::chain(&error));
+        Reason::new(ReasonCode::Unreadable, message)
+    })?;
+    let gate_open = gate_open && (sought.mode == Mode::Observe || place != Place::Free);
+    Ok((device, FoundAt { facts, place, mounted, gate_open }))
+}
+
 /// The opened device is the one that the name leads to now, and its attachment never ended.
 fn same(held: &Device, resolved: &Resolved) -> bool {
     let node = match resolved {
@@ -122,16 +138,28 @@ fn keep_if_claimed(held: Option<Device>) -> Option<Device> {
     held.filter(Device::claimed)
 }
 
-fn resolve(sought: &Sought, sysfs: &Sysfs) -> Result<Resolved, Reason> {
+/// What becomes of an image file that no loop device shows.
+#[derive(Clone, Copy)]
+enum Images {
+    /// Enforce makes it one.
+    Attach,
+    Leave,
+}
+
+fn resolve(sought: &Sought, images: Images, sysfs: &Sysfs) -> Result<Resolved, Reason> {
     let identify = |path: &Path| names_of(path);
     let resolved = device::resolve(&sought.spec, sysfs, &identify).map_err(|error| error.reason())?;
-    match (&resolved, sought.mode) {
-        (Resolved::Image { path }, Mode::Enforce) => {
+    let attach = match (images, sought.mode) {
+        (Images::Attach, Mode::Enforce) => true,
+        (Images::Attach, Mode::Observe) | (Images::Leave, _) => false,
+    };
+    match (&resolved, attach) {
+        (Resolved::Image { path }, true) => {
             let attached = crate::act::loopdev::attach(path, sysfs).map_err(|error| error.reason())?;
             device::resolve(&DeviceSpec::Path(attached.node), sysfs, &identify).map_err(|error| error.reason())
         }
         // Somebody else may show the image through a loop device, and mount that.
-        (Resolved::Image { path }, Mode::Observe) => {
+        (Resolved::Image { path }, false) => {
             match device::loops::showing(sysfs, path).map_err(|error| error.reason())? {
                 Some(bound) => {
                     let node = sysfs.dev.join(&bound.name);
@@ -140,7 +168,7 @@ fn resolve(sought: &Sought, sysfs: &Sysfs) -> Result<Resolved, Reason> {
                 None => Ok(resolved),
             }
         }
-        (Resolved::Block { .. }, Mode::Observe | Mode::Enforce) => Ok(resolved),
+        (Resolved::Block { .. }, _) => Ok(resolved),
     }
 }
 

@@ -297,7 +297,12 @@ impl Guard {
         self.start.as_ref()
     }
 
-    fn gate_was_open(&self) -> bool {
+    pub fn start_verdict(&self) -> Option<&StartVerdict> {
+        self.verdict.as_ref()
+    }
+
+    /// The gate was open in this boot before the guard was looked at.
+    pub fn gate_was_open(&self) -> bool {
         self.found.as_ref().is_some_and(|found| found.gate_open)
     }
 

@@ -79,11 +79,22 @@ impl Memory {
 
     /// What the node alone remembers of this volume.
     pub fn of_node(&self, volume_id: &VolumeId) -> Observed<Records> {
-        self.fold(volume_id, None, Vec::new())
+        self.fold(volume_id, None, Vec::new(), &[])
     }
 
     /// What node and volume remember together. `root` is the root of the mounted volume.
     pub fn of_both(&self, volume_id: &VolumeId, fs_uuid: Option<FsUuid>, root: BorrowedFd<'_>) -> Observed<Records> {
+        self.of_both_supposing(volume_id, fs_uuid, root, &[])
+    }
+
+    /// The same, as if these facts had been kept on the node as well.
+    pub fn of_both_supposing(
+        &self,
+        volume_id: &VolumeId,
+        fs_uuid: Option<FsUuid>,
+        root: BorrowedFd<'_>,
+        supposed: &[Fact],
+    ) -> Observed<Records> {
         let unreadable = |detail: String| Observed::Unknown(Why::Unreadable { detail });
         let bytes = match volume_ledger::read(root) {
             Ok(Some(bytes)) => bytes,
@@ -91,16 +102,25 @@ impl Memory {
             Err(error) => return unreadable(format!("the volume's ledger .volhold/ledger: {error}")),
         };
         match ledger::parse(&bytes) {
-            Ok(parsed) => self.fold(volume_id, fs_uuid, parsed.entries),
+            Ok(parsed) => self.fold(volume_id, fs_uuid, parsed.entries, supposed),
             Err(broken) => unreadable(format!("the volume's ledger .volhold/ledger: {broken}")),
         }
     }
 
-    fn fold(&self, volume_id: &VolumeId, fs_uuid: Option<FsUuid>, volume: Vec<(EntryId, Entry)>) -> Observed<Records> {
+    fn fold(
+        &self,
+        volume_id: &VolumeId,
+        fs_uuid: Option<FsUuid>,
+        volume: Vec<(EntryId, Entry)>,
+        supposed: &[Fact],
+    ) -> Observed<Records> {
         let unreadable = |detail: String| Observed::Unknown(Why::Unreadable { detail });
         match NodeLedger::at(&self.state, &self.guard, &self.here.machine_id).read() {
             Ok(node) => {
-                let mut records = record::fold(&node.own, &volume, volume_id, fs_uuid);
+                let mut own = node.own;
+                let supposed = self.entries(volume_id, fs_uuid, supposed).into_iter().enumerate();
+                own.extend(supposed.map(|(number, entry)| (EntryId(format!("supposed-{number}")), entry)));
+                let mut records = record::fold(&own, &volume, volume_id, fs_uuid);
                 records.node_ledger_present = node.present;
                 Observed::Seen(records)
             }

@@ -4,6 +4,7 @@ use super::machine::Failure;
 use super::memory::{Forgotten, Memory};
 use super::volume_root;
 use crate::act::mount::{DetachedMount, MountError};
+use crate::act::seal::MountpointState;
 use crate::act::{datadir, seal};
 use crate::config::GuardConfig;
 use crate::device::Device;
@@ -79,6 +80,36 @@ pub fn publish(plan: &Plan, source: Source, device: &mut Device) -> Result<Vec<P
     }
     fault_point("after-move-mount");
     Ok(entries)
+}
+
+/// What [`publish`] would refuse before it moves anything, without doing any of it. `present`: what is published already.
+/// Returns what would be moved, each with whether its mountpoint is missing so far.
+pub fn foresee(config: &GuardConfig, present: &[PublishDir], create: bool) -> Result<Vec<(PublishDir, bool)>, Failure> {
+    let failed = |reason| Failure { reason, tool_output: None };
+    let mut foreseen = Vec::new();
+    for entry in config.publish.entries() {
+        let state = seal::foresee(&entry.at).map_err(|error| failed(error.reason()))?;
+        if !present.iter().any(|present| present.from == entry.from) {
+            foreseen.push((entry.clone(), state));
+        }
+    }
+    if create && let Some(owner) = &config.owner {
+        datadir::owner_ids(&owner.user, &owner.group).map_err(|error| failed(error.reason()))?;
+    }
+    let mut missing = Vec::new();
+    for (entry, state) in foreseen {
+        match state {
+            MountpointState::Mounted { devnum, .. } => {
+                let occupied = MountError::Occupied { at: entry.at, devnum };
+                return Err(failed(occupied.reason()));
+            }
+            MountpointState::Missing => missing.push((entry, true)),
+            MountpointState::Empty { .. } | MountpointState::NotEmpty { .. } | MountpointState::NotADirectory => {
+                missing.push((entry, false));
+            }
+        }
+    }
+    Ok(missing)
 }
 
 /// Before anything is appended, so that what a crash left out keeps its order. A full volume costs the copy and nothing else.

@@ -58,6 +58,15 @@ pub enum Verb {
     },
     /// Explain the last decision about a guard: what was found, what was not done, what to choose
     Explain(ExplainArgs),
+    /// Say step by step what the next look at a guard would do, and what it would come to. Changes nothing
+    ///
+    /// What only looks is really done, with the agent's own rules; what writes is listed. Where only doing it would tell, the
+    /// plan ends and says so. A guard that observes is planned as if it enforced; an open one also for the next boot. Exit
+    /// code 0: it would open; 3: it would be held; 75: that is not known before it is done.
+    Plan {
+        /// Only this guard
+        name: Option<GuardName>,
+    },
     /// Look at a device or image as bytes, or at every etcd data dir below a directory. Changes nothing
     Inspect {
         /// A block device, an image file, or a directory

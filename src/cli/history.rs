@@ -66,28 +66,25 @@ pub fn run(context: &Context, name: Option<&GuardName>) -> Result<Exit, Failure>
 
 fn line(id: EntryId, entry: Entry, foreign: bool) -> Line {
     let Entry { time, boot_id, machine_id: _, guard, volume_id: _, fs_uuid: _, version, fact } = entry;
-    let (decision, verdict, codes, evidence_digest) = match fact {
-        Fact::Decided { decision, verdict, codes, evidence_digest } => {
-            (decision, verdict, codes, Some(evidence_digest))
-        }
+    let decision = fact.word().to_owned();
+    let (verdict, codes, evidence_digest) = match fact {
+        Fact::Decided { decision: _, verdict, codes, evidence_digest } => (verdict, codes, Some(evidence_digest)),
         Fact::FormatIntent { fs_uuid, evidence_digest, .. } => {
-            ("format".to_owned(), format!("begins with UUID {fs_uuid}"), Vec::new(), Some(evidence_digest))
+            (format!("begins with UUID {fs_uuid}"), Vec::new(), Some(evidence_digest))
         }
-        Fact::Formatted { fs_uuid } => ("format".to_owned(), format!("done: {fs_uuid}"), Vec::new(), None),
-        Fact::FreshAllowed { data_dir } => {
-            ("fresh".to_owned(), format!("etcd may start on nothing in {data_dir}"), Vec::new(), None)
-        }
+        Fact::Formatted { fs_uuid } => (format!("done: {fs_uuid}"), Vec::new(), None),
+        Fact::FreshAllowed { data_dir } => (format!("etcd may start on nothing in {data_dir}"), Vec::new(), None),
         Fact::Pinned { cluster_id, member_id, data_dir, because, .. } => {
             let what = format!("cluster {cluster_id} member {member_id} in {data_dir} ({because})");
-            ("pin".to_owned(), what, Vec::new(), None)
+            (what, Vec::new(), None)
         }
         Fact::HoldsData { mark } => {
             let revision = mark.revision.map_or_else(String::new, |revision| format!(" at revision {revision}"));
-            ("progress".to_owned(), format!("{} holds data{revision}", mark.data_dir), Vec::new(), None)
+            (format!("{} holds data{revision}", mark.data_dir), Vec::new(), None)
         }
         Fact::IdentityChanged { from_cluster, to_cluster, .. } => {
             let codes = vec![ReasonCode::IdentityChanged.as_str().to_owned()];
-            ("identity".to_owned(), format!("cluster {from_cluster} became {to_cluster}"), codes, None)
+            (format!("cluster {from_cluster} became {to_cluster}"), codes, None)
         }
         Fact::Adopted { what, confirmed } => {
             let what = match what {
@@ -96,14 +93,14 @@ fn line(id: EntryId, entry: Entry, foreign: bool) -> Line {
                 crate::model::Adoption::NewCluster => "a new cluster",
                 crate::model::Adoption::Replacement => "an empty member",
             };
-            ("adopt".to_owned(), format!("{what}, confirmed by {confirmed}"), Vec::new(), None)
+            (format!("{what}, confirmed by {confirmed}"), Vec::new(), None)
         }
-        Fact::Released { until } => ("release".to_owned(), format!("until {until}"), Vec::new(), None),
-        Fact::Retried => ("retry".to_owned(), "asked for a new look".to_owned(), Vec::new(), None),
-        Fact::Fsck { exit: None, .. } => ("fsck".to_owned(), "begins".to_owned(), Vec::new(), None),
-        Fact::Fsck { exit: Some(exit), .. } => ("fsck".to_owned(), format!("exit {exit}"), Vec::new(), None),
-        Fact::NotChecked { why } => ("fsck".to_owned(), why, Vec::new(), None),
-        Fact::Published { at, .. } => ("publish".to_owned(), format!("at {at}"), Vec::new(), None),
+        Fact::Released { until } => (format!("until {until}"), Vec::new(), None),
+        Fact::Retried => ("asked for a new look".to_owned(), Vec::new(), None),
+        Fact::Fsck { exit: None, .. } => ("begins".to_owned(), Vec::new(), None),
+        Fact::Fsck { exit: Some(exit), .. } => (format!("exit {exit}"), Vec::new(), None),
+        Fact::NotChecked { why } => (why, Vec::new(), None),
+        Fact::Published { at, .. } => (format!("at {at}"), Vec::new(), None),
     };
     let reasons = codes
         .into_iter()

@@ -83,6 +83,10 @@ pub struct LoopBacking {
     pub offset: u64,
     /// Bytes shown at most, 0 for all.
     pub size_limit: u64,
+    /// `LO_FLAGS_…`.
+    pub flags: u32,
+    /// `lo_file_name`: what whoever bound it called it; the kernel does not read it.
+    pub name: [u8; 64],
 }
 
 /// Size of a block device in bytes (`BLKGETSIZE64`).
@@ -119,6 +123,8 @@ pub fn loop_backing(device: impl AsFd) -> io::Result<Option<LoopBacking>> {
             rdevice: info.rdevice,
             offset: info.offset,
             size_limit: info.sizelimit,
+            flags: info.flags,
+            name: info.file_name,
         })),
         Err(nix::errno::Errno::ENXIO) => Ok(None),
         Err(errno) => Err(errno.into()),
@@ -132,10 +138,16 @@ pub fn loop_free(control: impl AsFd) -> io::Result<u32> {
     u32::try_from(number).map_err(|_| io::Error::other(format!("kernel named loop device {number}")))
 }
 
-/// Binds `file` to the loop device in one step (`LOOP_CONFIGURE`). EBUSY: somebody was faster.
-pub fn loop_bind(device: impl AsFd, file: impl AsFd, flags: u32) -> io::Result<()> {
+/// Binds `file` to the loop device in one step (`LOOP_CONFIGURE`). `name`: what it is called in `lo_file_name`, at most 63
+/// bytes of it. EBUSY: somebody was faster.
+pub fn loop_bind(device: impl AsFd, file: impl AsFd, flags: u32, name: &str) -> io::Result<()> {
     let fd = u32::try_from(file.as_fd().as_raw_fd()).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
-    let config = LoopConfig { fd, block_size: 0, info: LoopInfo64 { flags, ..NO_INFO }, reserved: [0; 8] };
+    let mut file_name = [0; 64];
+    // The last byte stays zero.
+    for (to, from) in file_name.iter_mut().take(63).zip(name.bytes()) {
+        *to = from;
+    }
+    let config = LoopConfig { fd, block_size: 0, info: LoopInfo64 { flags, file_name, ..NO_INFO }, reserved: [0; 8] };
     // SAFETY: the call reads one `loop_config`, which `config` has the layout of; the kernel takes its own reference to
     // the file, so that the descriptor may be closed afterwards.
     unsafe { raw::loop_configure(device.as_fd().as_raw_fd(), &config)? };

@@ -51,7 +51,7 @@ pub fn showing(sysfs: &Sysfs, file: &Path) -> Result<Option<Bound>, DeviceError>
     let unseen = |source| DeviceError::from_open(&file.display().to_string(), file.into(), source);
     let wanted = fs::metadata(file).map_err(unseen)?;
     for bound in bound(sysfs)? {
-        let whole = |backing: &LoopBacking| backing.offset == 0 && backing.size_limit == 0;
+        let whole = |backing: &LoopBacking| backing.offset == 0 && backing.size_limit == 0 && !only_shows(backing);
         let asked = bound.clone();
         if let Some(Some(backing)) = in_time(&bound, move || backing(&asked))?
             && (backing.device, backing.inode) == (wanted.dev(), wanted.ino())
@@ -61,6 +61,26 @@ pub fn showing(sysfs: &Sysfs, file: &Path) -> Result<Option<Bound>, DeviceError>
         }
     }
     Ok(None)
+}
+
+/// What a loop device is called (`lo_file_name`) that only shows a device to somebody who looks: see [`is_view`].
+pub const VIEW: &str = "volhold-view";
+
+/// A loop device that `volhold plan` has made for a moment: it cannot write, so it is no use of what it shows, and no volume
+/// of its own. An agent that looks in this moment must not take it for one. One that does not answer is none.
+pub fn is_view(sysfs: &Sysfs, name: &str) -> bool {
+    if !name.starts_with("loop") {
+        return false;
+    }
+    let bound = Bound { node: sysfs.dev.join(name), name: name.to_owned(), backing_file: String::new() };
+    let asked = bound.clone();
+    let answer = in_time(&bound, move || backing(&asked));
+    matches!(answer, Ok(Some(Some(backing))) if only_shows(&backing))
+}
+
+fn only_shows(backing: &LoopBacking) -> bool {
+    let called = backing.name.iter().take_while(|byte| **byte != 0);
+    backing.flags & ioctl::LOOP_READ_ONLY != 0 && called.eq(VIEW.as_bytes())
 }
 
 /// Loop devices whose backing file is the block device `devnum` (`O_EXCL` does not notice these). One that does not answer
@@ -77,6 +97,10 @@ pub fn on_top_of(sysfs: &Sysfs, devnum: DevNum) -> Result<Vec<String>, DeviceErr
 }
 
 fn is_on_top(bound: &Bound, devnum: DevNum) -> Result<bool, DeviceError> {
+    Ok(shows_device(bound, devnum)? && !backing(bound)?.is_some_and(|backing| only_shows(&backing)))
+}
+
+fn shows_device(bound: &Bound, devnum: DevNum) -> Result<bool, DeviceError> {
     match fs::metadata(&bound.backing_file) {
         Ok(metadata) if metadata.file_type().is_block_device() => Ok(DevNum::from_dev_t(metadata.rdev()) == devnum),
         Ok(_) => Ok(false),

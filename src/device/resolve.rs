@@ -1,6 +1,6 @@
 //! From a configured name to a node.
 
-use super::{DeviceError, Sysfs};
+use super::{DeviceError, Sysfs, loops};
 use crate::model::{DeviceSpec, Observed};
 use std::fs;
 use std::io;
@@ -112,6 +112,8 @@ fn by_content(wanted: &Wanted, sysfs: &Sysfs, identify: &Identify) -> Result<Res
     for entry in sysfs.all()? {
         let node = sysfs.dev.join(&entry.name);
         match fits(&node) {
+            // It shows what another device carries, for a moment.
+            Some(true) if loops::is_view(sysfs, &entry.name) => {}
             Some(true) => nodes.push(node),
             Some(false) => {}
             None => unread.push(node.display().to_string()),

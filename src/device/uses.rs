@@ -4,7 +4,7 @@ use super::error::Opener;
 use super::mountinfo::{self, Mount};
 use super::sysfs::{self, BlockEntry};
 use super::{DeviceError, Sysfs, loops};
-use crate::model::{DevNum, DeviceUse};
+use crate::model::{DevNum, DeviceFacts, DeviceUse};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -47,6 +47,47 @@ pub fn mounted_at(sysfs: &Sysfs, numbers: &[DevNum]) -> Result<BTreeSet<PathBuf>
         at.extend(mounts.into_iter().filter(|mount| is_of(mount, numbers)).map(|mount| mount.at));
     }
     Ok(at)
+}
+
+/// Mounts in namespaces of other processes, which neither our own mountinfo nor that of process 1 shows. A mount there
+/// makes the device as busy as any; opening it exclusively would tell, but could make the system's own mount fail.
+pub fn hidden_mounts(facts: &DeviceFacts) -> Vec<DeviceUse> {
+    if facts.devnum == (DevNum { major: 0, minor: 0 }) {
+        return Vec::new();
+    }
+    let seen: BTreeSet<&str> = facts
+        .uses
+        .iter()
+        .filter_map(|other| match other {
+            DeviceUse::Mount { at } => Some(at.as_str()),
+            DeviceUse::Swap
+            | DeviceUse::Holder { .. }
+            | DeviceUse::LoopOnTop { .. }
+            | DeviceUse::Partition { .. }
+            | DeviceUse::Exclusive => None,
+        })
+        .collect();
+    let mut namespaces = BTreeSet::new();
+    let mut found = Vec::new();
+    let Ok(processes) = fs::read_dir("/proc") else { return found };
+    // A process that ends meanwhile, or that we may not look into, is passed over: this adds to what is known otherwise.
+    for process in processes.flatten() {
+        let path = process.path();
+        let Ok(namespace) = fs::read_link(path.join("ns/mnt")) else { continue };
+        if !namespaces.insert(namespace) {
+            continue;
+        }
+        let Ok(text) = fs::read(path.join("mountinfo")) else { continue };
+        let Ok(mounts) = mountinfo::parse(&text) else { continue };
+        for mount in mounts.into_iter().filter(|mount| mount.devnum == facts.devnum) {
+            let at = mount.at.display().to_string();
+            if !seen.contains(at.as_str()) {
+                let pid = process.file_name().display().to_string();
+                found.push(DeviceUse::Mount { at: format!("{at} in the mount namespace of process {pid}") });
+            }
+        }
+    }
+    found
 }
 
 /// Every mount in the namespace of a process.

@@ -56,6 +56,25 @@ pub enum Fact {
     Decided { decision: String, verdict: String, codes: Vec<String>, evidence_digest: String },
 }
 
+impl Fact {
+    /// What `history` calls it.
+    pub fn word(&self) -> &str {
+        match self {
+            Fact::FormatIntent { .. } | Fact::Formatted { .. } => "format",
+            Fact::FreshAllowed { .. } => "fresh",
+            Fact::Pinned { .. } => "pin",
+            Fact::HoldsData { .. } => "progress",
+            Fact::IdentityChanged { .. } => "identity",
+            Fact::Adopted { .. } => "adopt",
+            Fact::Released { .. } => "release",
+            Fact::Retried => "retry",
+            Fact::Fsck { .. } | Fact::NotChecked { .. } => "fsck",
+            Fact::Published { .. } => "publish",
+            Fact::Decided { decision, .. } => decision,
+        }
+    }
+}
+
 /// Progress that survived a power cut: read, then made durable, then noted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HighWater {

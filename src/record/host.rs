@@ -50,6 +50,14 @@ pub fn machine_id_from(system: &Path, state: &Path) -> Result<String, HostError>
     read_id(&own)?.ok_or_else(|| HostError::NoId { path: own.clone(), text: String::new() })
 }
 
+/// As [`machine_id`], without making one: `None` where there is none yet, and so no memory of this machine.
+pub fn known_machine_id(state: &Path) -> Result<Option<String>, HostError> {
+    Ok(match read_id(Path::new("/etc/machine-id"))? {
+        Some(id) => Some(id),
+        None => read_id(&state.join("machine-id"))?,
+    })
+}
+
 /// This boot's id, `/proc/sys/kernel/random/boot_id`.
 pub fn boot_id() -> Result<BootId, HostError> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");

@@ -23,6 +23,7 @@ mod install;
 mod layers;
 mod metrics;
 mod mutants;
+mod plan;
 mod probe;
 mod record;
 mod sandbox;

@@ -1,10 +1,10 @@
 //! The data dirs: read through a mount, published, the gate opened over them, marked while it is open.
 
 use super::{Driver, LOOK, SHORT, blocking, failure};
+use crate::agent::evidence::{Asked, start_evidence};
 use crate::agent::machine::{Event, Failure, State};
 use crate::agent::publish;
 use crate::agent::volume_root::{self, VolumeRoot};
-use crate::cloud::{Local, VolumeProvider};
 use crate::fault::fault_point;
 use crate::gate::files;
 use crate::model::{Fact, Observed, Publish, PublishDir, ReasonCode, StartEvidence, StartKind, WHOLE, Why};
@@ -50,53 +50,20 @@ impl Driver {
     }
 
     pub(super) async fn evidence(&mut self, root: Result<VolumeRoot, String>) -> StartEvidence {
-        let volume_id = self.volume_id();
-        let filesystem = match &self.filesystem {
-            Some(filesystem) => Observed::Seen(filesystem.clone()),
-            None => Observed::Unknown(Why::Unreadable { detail: "the superblock was not understood".to_owned() }),
-        };
-        let age = match self.guard.device() {
-            Some(facts) => Local.knowledge(facts).await.age,
-            None => Observed::not_run("the device is not known"),
-        };
-        let root = match root {
-            Ok(root) => root,
-            Err(detail) => {
-                let why = Why::Unreadable { detail };
-                return StartEvidence {
-                    volume_id: volume_id.clone(),
-                    filesystem,
-                    volume: Observed::Unknown(why.clone()),
-                    records: self.of_node(&volume_id).await,
-                    running: Observed::Unknown(why),
-                    age,
-                };
-            }
-        };
-        // Seen anew, and whole: the marks of an earlier opening are old.
-        self.marked = None;
-        let mut records = self.of_both(&root).await;
-        if let Observed::Seen(records) = &mut records {
-            crate::agent::same_allowance(
-                records,
-                &self.run,
-                &self.config.name,
-                &self.memory.here.boot_id,
-                self.fs_uuid(),
-            );
+        if root.is_ok() {
+            // Seen anew, and whole: the marks of an earlier opening are old.
+            self.marked = None;
         }
-        let hints = self.hints();
-        let (volume, running) = match (root.try_clone(), root.try_clone()) {
-            (Ok(first), Ok(second)) => (
-                worker::examine_volume(first, &hints, Deadline::quiet(LOOK)).await,
-                worker::running(second, &hints, Deadline::quiet(LOOK)).await,
-            ),
-            (Err(error), _) | (_, Err(error)) => {
-                let why = Why::Unreadable { detail: error.to_string() };
-                (Observed::Unknown(why.clone()), Observed::Unknown(why))
-            }
+        let asked = Asked {
+            config: &self.config,
+            run: &self.run,
+            memory: &self.memory,
+            volume_id: self.volume_id(),
+            device: self.guard.device(),
+            filesystem: self.filesystem.as_ref(),
+            supposed: &[],
         };
-        StartEvidence { volume_id, filesystem, volume, records, running, age }
+        start_evidence(&asked, root).await
     }
 
     /// Durable progress of the data dir in use, with the records beside it.

@@ -3,14 +3,14 @@
 use super::{Driver, LOOK, SHORT, Stuck, blocking};
 use crate::act::seal;
 use crate::agent::clock::boot_millis;
+use crate::agent::evidence::known;
 use crate::agent::find;
 use crate::agent::find::Sought;
-use crate::agent::machine::{Event, Found};
-use crate::cloud::{Local, VolumeProvider};
+use crate::agent::machine::Event;
 use crate::device::Device;
 use crate::fault::fault_point;
 use crate::gate::{claims, notify};
-use crate::model::{BootMillis, DeviceReading, GuardStatus, Mode, Observed, Progress, ReasonCode, Time, Why};
+use crate::model::{BootMillis, DeviceReading, GuardStatus, Mode, Observed, Progress, ReasonCode, Why};
 use crate::probe::ProbeRequest;
 use crate::worker::{self, Deadline};
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,7 +39,7 @@ impl Driver {
                         self.mounted = found.mounted.clone();
                         let node = std::path::Path::new(&found.facts.node);
                         self.rounds.device(node.file_name().map(|name| name.to_string_lossy().into_owned()));
-                        Event::Found(Box::new(self.known(found).await))
+                        Event::Found(Box::new(known(&self.memory, found).await))
                     }
                     Err(reason) => {
                         self.rounds.device(None);
@@ -67,22 +67,6 @@ impl Driver {
                     tracing::warn!(event = "seal.stuck", guard = %self.config.name, "{}", stuck.why("sealing").detail());
                 }
             }
-        }
-    }
-
-    /// What provider and node know of the device that was found.
-    pub(super) async fn known(&self, found: find::FoundAt) -> Found {
-        let find::FoundAt { facts, place, mounted: _, gate_open } = found;
-        let knowledge = Local.knowledge(&facts).await;
-        Found {
-            records: self.of_node(&facts.volume_id).await,
-            identity: knowledge.identity,
-            origin: knowledge.origin,
-            gate_open,
-            boot_id: self.memory.here.boot_id.clone(),
-            now: Time::now(),
-            facts,
-            place,
         }
     }
 

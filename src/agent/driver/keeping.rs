@@ -1,8 +1,9 @@
 //! The guard's memory on node and volume: both may hang as any disk may.
 
 use super::{Driver, SHORT, blocking};
+use crate::agent::evidence;
 use crate::agent::volume_root::VolumeRoot;
-use crate::model::{Fact, FsUuid, Mode, Observed, Reason, Records, VolumeId, Why};
+use crate::model::{Fact, FsUuid, Mode, Observed, Reason, Records, VolumeId};
 use std::os::fd::AsFd;
 
 impl Driver {
@@ -81,22 +82,10 @@ impl Driver {
     }
 
     pub(super) async fn of_node(&self, volume_id: &VolumeId) -> Observed<Records> {
-        let (memory, volume_id) = (self.memory.clone(), volume_id.clone());
-        match blocking(SHORT, move || memory.of_node(&volume_id)).await {
-            Ok(records) => records,
-            Err(stuck) => Observed::Unknown(stuck.why("reading the node's ledger")),
-        }
+        evidence::of_node(&self.memory, volume_id).await
     }
 
     pub(super) async fn of_both(&self, root: &VolumeRoot) -> Observed<Records> {
-        let root = match root.try_clone() {
-            Ok(root) => root,
-            Err(error) => return Observed::Unknown(Why::Unreadable { detail: error.to_string() }),
-        };
-        let (memory, volume_id, fs_uuid) = (self.memory.clone(), self.volume_id(), self.fs_uuid());
-        match blocking(SHORT, move || memory.of_both(&volume_id, fs_uuid, root.as_fd())).await {
-            Ok(records) => records,
-            Err(stuck) => Observed::Unknown(stuck.why("reading the ledgers of node and volume")),
-        }
+        evidence::of_both(&self.memory, &self.volume_id(), self.fs_uuid(), root, &[]).await
     }
 }

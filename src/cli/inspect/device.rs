@@ -8,15 +8,14 @@ use crate::cli::status::reason_line;
 use crate::cli::text::{Screen, Tone, bytes};
 use crate::config::Config;
 use crate::decide::format::objections_to_reading;
-use crate::device::{Device, DeviceError, Sysfs, mountinfo, resolve};
+use crate::device::{Device, DeviceError, Sysfs, resolve, uses};
 use crate::model::{
-    Blank, ContentClass, DevNum, DeviceFacts, DeviceReading, DeviceSpec, DeviceUse, FilesystemFacts, Finding, Fstype,
-    Observed, Reason, ReasonCode, Status,
+    Blank, ContentClass, DeviceFacts, DeviceReading, DeviceSpec, DeviceUse, FilesystemFacts, Finding, Fstype, Observed,
+    Reason, ReasonCode, Status,
 };
 use crate::probe::{LibblkidReport, ProbeRequest, report};
 use crate::worker::{self, Deadline};
 use serde::Serialize;
-use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -64,7 +63,7 @@ pub fn run(context: &Context, target: &Path) -> Result<Exit, Failure> {
         Ok(facts) => facts,
         Err(error) => return not_opened(context, target, &error),
     };
-    facts.uses.extend(hidden_mounts(&facts));
+    facts.uses.extend(uses::hidden_mounts(&facts));
     let reader = device.reader().map_err(|e| io_failure(format!("cannot open {} for the reader", facts.node), &e))?;
     let request = ProbeRequest { full_scan: true, direct: true };
     let show = std::io::stderr().is_terminal();
@@ -113,47 +112,6 @@ impl Surroundings {
             DeviceUse::Swap | DeviceUse::Holder { .. } | DeviceUse::Partition { .. } | DeviceUse::Exclusive => false,
         }
     }
-}
-
-/// Mounts in namespaces of other processes, which neither our own mountinfo nor that of process 1 shows. A mount there
-/// makes the device as busy as any; opening it exclusively would tell, but could make the system's own mount fail.
-fn hidden_mounts(facts: &DeviceFacts) -> Vec<DeviceUse> {
-    if facts.devnum == (DevNum { major: 0, minor: 0 }) {
-        return Vec::new();
-    }
-    let seen: BTreeSet<&str> = facts
-        .uses
-        .iter()
-        .filter_map(|other| match other {
-            DeviceUse::Mount { at } => Some(at.as_str()),
-            DeviceUse::Swap
-            | DeviceUse::Holder { .. }
-            | DeviceUse::LoopOnTop { .. }
-            | DeviceUse::Partition { .. }
-            | DeviceUse::Exclusive => None,
-        })
-        .collect();
-    let mut namespaces = BTreeSet::new();
-    let mut found = Vec::new();
-    let Ok(processes) = std::fs::read_dir("/proc") else { return found };
-    // A process that ends meanwhile, or that we may not look into, is passed over: this adds to what is known otherwise.
-    for process in processes.flatten() {
-        let path = process.path();
-        let Ok(namespace) = std::fs::read_link(path.join("ns/mnt")) else { continue };
-        if !namespaces.insert(namespace) {
-            continue;
-        }
-        let Ok(text) = std::fs::read(path.join("mountinfo")) else { continue };
-        let Ok(mounts) = mountinfo::parse(&text) else { continue };
-        for mount in mounts.into_iter().filter(|mount| mount.devnum == facts.devnum) {
-            let at = mount.at.display().to_string();
-            if !seen.contains(at.as_str()) {
-                let pid = process.file_name().display().to_string();
-                found.push(DeviceUse::Mount { at: format!("{at} in the mount namespace of process {pid}") });
-            }
-        }
-    }
-    found
 }
 
 fn judge(target: &Path, facts: DeviceFacts, reading: DeviceReading, around: &Surroundings) -> DeviceReport {
