@@ -10,10 +10,10 @@ mod board;
 pub mod clock;
 /// Performs a guard's actions.
 mod driver;
-/// What monitoring is told.
-mod figures;
 /// What a guard decides on.
 mod evidence;
+/// What monitoring is told.
+mod figures;
 /// From the configured name to the opened device.
 mod find;
 /// All guards of one agent.
