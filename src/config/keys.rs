@@ -41,11 +41,15 @@ pub const GUARD: &[Key] = &[
         default: "`never`",
         meaning: "`if-blank`: make a filesystem on a device that is proven blank",
     },
-    Key { name: "publish", default: "needed", meaning: "where the whole volume is mounted" },
+    Key {
+        name: "publish",
+        default: "needed",
+        meaning: "where the whole volume is mounted; or a list of `{ from, at }`: directories of it, each at its own place",
+    },
     Key {
         name: "data_dir",
         default: "found",
-        meaning: "etcd's data dir, relative to the volume's root; else the one that etcd-manager's `state` names, or the only one; the dir that is on record outweighs them",
+        meaning: "etcd's data dir, relative to the volume's root, within what is published; else the one that etcd-manager's `state` names, or the only one; the dir that is on record outweighs them",
     },
     Key { name: "owner", default: "root", meaning: "`user:group` of a directory that volhold creates for etcd" },
     Key { name: "dir_mode", default: "`0700`", meaning: "octal mode of such a directory" },
