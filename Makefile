@@ -35,7 +35,7 @@ demo: tools
 test: tools
 	@if [ "$$(id -u)" != 0 ]; then echo "make test needs root: it makes loop devices, filesystems and mounts" >&2; exit 1; fi
 	@$(RUST); cargo test --locked -- --test-threads=$${VOLHOLD_TEST_THREADS:-4}
-	@$(RUST); cargo test --locked --features fault-points --test it -- crash:: --test-threads=$${VOLHOLD_TEST_THREADS:-4}
+	@$(RUST); cargo test --locked --features fault-points --test it -- crash:: watchdog::stalls --test-threads=$${VOLHOLD_TEST_THREADS:-4}
 
 check: tools
 	@$(RUST); cargo fmt --all --check

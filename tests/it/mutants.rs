@@ -86,17 +86,21 @@ fn every_incident_has_a_deliberate_bug_that_names_it() {
     assert!(unknown.is_empty(), "patches stand for what is no incident: {unknown:#?}");
 }
 
+/// Where tests need a build with fault points.
+const PLACES: [&str; 3] = ["crash::points::", "crash::directories::", "watchdog::stalls::"];
+
 #[test]
 fn every_deliberate_bug_says_what_it_is_and_names_a_test_that_is_there() {
     let own = own_tests();
     let library = text_below(&root().join("src"));
-    let crashes = text_below(&root().join("tests/it/crash"));
+    let crashes = text_below(&root().join("tests/it/crash"))
+        + &std::fs::read_to_string(root().join("tests/it/watchdog.rs")).expect("source text");
     let mut missing = Vec::new();
     for mutant in mutants() {
         let name = mutant.test.rsplit("::").next().unwrap_or_default();
         let there = match mutant.test.strip_prefix("it ") {
             // Made by a macro, and only in a build with fault points.
-            Some(test) if test.starts_with("crash::points::") => crashes.contains(name),
+            Some(test) if PLACES.iter().any(|place| test.starts_with(place)) => crashes.contains(name),
             Some(test) => own.contains(test),
             None => library.contains(&format!("fn {name}(")),
         };

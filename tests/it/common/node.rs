@@ -449,6 +449,25 @@ impl Node {
         }
         std::fs::remove_dir_all(self.run_dir()).expect("the run folder goes");
         std::fs::create_dir(self.run_dir()).expect("the run folder comes");
+        self.await_let_go();
+    }
+
+    /// A container that another test starts in this moment has a copy of every mount for an instant, and keeps a device busy
+    /// that was unmounted here. A machine that boots has none. That a copy is gone is no event that can be awaited.
+    fn await_let_go(&self) {
+        let Ok(config) = std::fs::read_to_string(self.path("config.toml")) else { return };
+        let devices = config.lines().filter_map(|line| line.strip_prefix("device = \"/dev/")?.strip_suffix('"'));
+        let until = Instant::now() + Duration::from_secs(10);
+        for device in devices {
+            let busy = || {
+                let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL | rustix::fs::OFlags::CLOEXEC;
+                let opened = rustix::fs::open(format!("/dev/{device}"), flags, rustix::fs::Mode::empty());
+                opened.is_err_and(|error| error == rustix::io::Errno::BUSY)
+            };
+            while busy() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
     }
 
     /// The status file as it is now, where there is one.
