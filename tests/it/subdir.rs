@@ -407,7 +407,12 @@ fn directories_are_published_in_a_namespace_as_they_are_without() {
             let entries: Vec<PublishDir> =
                 entries.map(|(from, at)| PublishDir { from: (*from).to_owned(), at: at.clone() }).collect();
             let mut opened = crate::device::open(device.node());
-            opened.claim().unwrap();
+            // Another test's mount namespace may hold a copy of the last mount for an instant.
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            while opened.claim().is_err() && std::time::Instant::now() < until {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            assert!(opened.claimed(), "nobody else has the device");
             let writable = mount::examine(&mut opened, "ext4", &[]).unwrap().make_writable(&mut opened, &[]).unwrap();
             let published = writable.publish_directories_by(&entries, way);
             // Nothing of it is left to keep the device busy.
