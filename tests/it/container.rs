@@ -225,6 +225,11 @@ impl Container {
         answer.stdout.trim_end().to_owned()
     }
 
+    /// Where a path of the running container is for this machine.
+    pub fn outside(&self, at: &str) -> PathBuf {
+        Path::new("/proc").join(self.init.to_string()).join("root").join(at.trim_start_matches('/'))
+    }
+
     /// A property of a unit.
     #[track_caller]
     pub fn property(&self, unit: &str, property: &str) -> String {

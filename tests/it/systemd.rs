@@ -12,6 +12,10 @@ mod files;
 mod gates;
 /// Boot and shutdown.
 mod order;
+/// Maintainer scripts.
+mod scripts;
+/// What is shipped beside the units.
+mod shipped;
 
 use crate::common::disk::{MIB, sparse};
 use crate::common::{Loop, Tmp};

@@ -6,7 +6,7 @@ use crate::needs_root;
 impl Master {
     /// What a person or a boot script might do; it must fail.
     #[track_caller]
-    fn nobody_else_gets_it(&self, when: &str) {
+    pub(super) fn nobody_else_gets_it(&self, when: &str) {
         let mkfs = self.machine.run(&["mkfs.ext4", "-q", "-F", "-F", &self.volume.name()]);
         assert_ne!(mkfs.code, Some(0), "{when}: mkfs took the held volume\n{}", self.machine.journal());
         assert!(mkfs.stderr.contains("is apparently in use by the system"), "{when}: {mkfs:?}");
@@ -32,7 +32,7 @@ impl Master {
 
     /// Waits until the process beside the waiting one keeps the claim.
     #[track_caller]
-    fn until_kept(&self) {
+    pub(super) fn until_kept(&self) {
         let held = format!(
             "for fd in /proc/$(pgrep -f '^/proc/self/exe keep-claim ')/fd/*; do readlink $fd; done | grep -x {}",
             self.volume.name()

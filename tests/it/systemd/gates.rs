@@ -93,6 +93,64 @@ fn an_agent_that_dies_opens_no_closed_gate_and_etcd_starts_when_another_one_open
     master.until_etcd_serves();
 }
 
+impl Master {
+    /// Kills everything in the gate's unit, as the memory killer or a tired person does.
+    #[track_caller]
+    fn kill_the_wait(&self) {
+        self.machine.sh(&format!("systemctl kill --signal=KILL {GATE}"));
+    }
+
+    fn waiting_pid(&self) -> String {
+        self.machine.property(GATE, "MainPID")
+    }
+}
+
+#[test]
+fn a_wait_that_is_killed_is_followed_by_another_and_etcds_queued_start_survives() {
+    needs_root!();
+    let master = Master::held();
+    let machine = &master.machine;
+    let before = master.waiting_pid();
+    assert_ne!(before, "0");
+    master.kill_the_wait();
+    machine.until("another one waits", |_| !["0", &before].contains(&master.waiting_pid().as_str()));
+    master.until_held();
+    assert_eq!((machine.state(GATE).as_str(), machine.state(ETCD).as_str()), ("activating", "inactive"));
+    let jobs = machine.sh("systemctl list-jobs --no-legend");
+    assert!(jobs.lines().any(|job| job.contains("etcd.service") && job.contains("waiting")), "{jobs}");
+    // The claim is kept by more than the agent again, too.
+    master.until_kept();
+    machine.sh("systemctl stop volhold");
+    master.nobody_else_gets_it("killed, and then the agent is stopped");
+    machine.sh("systemctl start volhold");
+    machine.until("the agent holds it", |_| master.guard("etcd-main")["gate"] == "held");
+    master.reconfigure(Expected::Anything);
+    master.until_etcd_serves();
+}
+
+#[test]
+fn a_wait_that_is_killed_again_and_again_opens_nothing() {
+    needs_root!();
+    let master = Master::held();
+    let machine = &master.machine;
+    let mut before = String::from("0");
+    while machine.state(GATE) == "activating" {
+        let pid = master.waiting_pid();
+        if pid != "0" && pid != before {
+            master.kill_the_wait();
+            before = pid;
+        }
+    }
+    machine.until_state(GATE, "failed");
+    assert_eq!(machine.state(ETCD), "inactive");
+    assert_eq!(machine.sh("ls -A /var/lib/etcd"), "");
+    // By hand it waits anew.
+    machine.sh("systemctl start --no-block etcd");
+    machine.until_state(GATE, "activating");
+    master.reconfigure(Expected::Anything);
+    master.until_etcd_serves();
+}
+
 #[test]
 fn a_guard_that_is_held_holds_no_other_one() {
     needs_root!();
