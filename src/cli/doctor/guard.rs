@@ -12,7 +12,7 @@ use crate::install::files::Root;
 use crate::install::mark::{Owner, owner};
 use crate::install::mounters::{self, Mounter, Target};
 use crate::install::{Preset, units};
-use crate::model::{DevNum, DeviceSpec, GuardName, Mode, Observed, Why};
+use crate::model::{DevNum, DeviceSpec, GuardName, Mode, Observed, PublishDir, Why};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ pub fn checks(patient: &Patient<'_>, config: &GuardConfig) -> Vec<Check> {
         .as_ref()
         .map_or_else(|| config.publish.main(config.data_dir.as_deref()).to_owned(), |open| PathBuf::from(&open.at));
     let sights = match (&open, &data_dir) {
-        (Some(_), Some(data_dir)) => sights(&at, data_dir, main),
+        (Some(open), Some(data_dir)) => sights(&open.entries(), data_dir, main),
         (_, _) => Vec::new(),
     };
     checks.push(guard::visible(name, &at, open.as_ref().map(|open| open.devnum), &sights));
@@ -204,15 +204,15 @@ fn is_mountpoint(at: &Path) -> bool {
     uses::mounts(Path::new("/proc/1/mountinfo")).is_ok_and(|mounts| mounts.iter().any(|mount| mount.at == at))
 }
 
-/// What PID 1 sees at the mountpoint, and every etcd at its data dir.
-fn sights(at: &Path, data_dir: &Path, main: Option<u32>) -> Vec<Sight> {
-    let mut sights = vec![sight("PID 1".to_owned(), 1, at)];
+/// What PID 1 sees at every published place, and every etcd at its data dir.
+fn sights(published: &[PublishDir], data_dir: &Path, main: Option<u32>) -> Vec<Sight> {
+    let mut sights: Vec<Sight> = published.iter().map(|entry| sight("PID 1".to_owned(), 1, &entry.at)).collect();
     for (pid, name) in etcds(main) {
         let uses = data_dir_of(pid);
         // An etcd of another guard looks elsewhere; the unit's own main process may not.
         let Some(dir) = uses.or_else(|| (main == Some(pid)).then(|| data_dir.to_owned())) else { continue };
         if dir == data_dir || main == Some(pid) {
-            sights.push(sight(format!("{name} (process {pid}, data dir {})", dir.display()), pid, &dir));
+            sights.push(sight(format!("{name} (process {pid})"), pid, &dir));
         }
     }
     sights
@@ -224,7 +224,7 @@ fn sight(who: String, pid: u32, at: &Path) -> Sight {
         Ok(metadata) => Observed::Seen(DevNum::from_dev_t(metadata.dev())),
         Err(error) => Observed::Unknown(Why::Unreadable { detail: format!("{}: {error}", inside.display()) }),
     };
-    Sight { who, device, on_top: on_top(pid, at) }
+    Sight { who, at: at.to_owned(), device, on_top: on_top(pid, at) }
 }
 
 /// What covers a path in a process's mount namespace, for the message.

@@ -270,6 +270,8 @@ pub fn seal(guard: &GuardName, mode: Mode, at: &Path, found: &Observed<SealFound
 pub struct Sight {
     /// "PID 1", "etcd (process 812)".
     pub who: String,
+    /// Where it looks: a published place, or the data dir below one.
+    pub at: PathBuf,
     /// `st_dev` of the path in that process's eyes.
     pub device: Observed<DevNum>,
     /// What the mount table has on top there, for the message.
@@ -282,7 +284,8 @@ pub fn visible(guard: &GuardName, at: &Path, published: Option<DevNum>, sights: 
     let place = at.display();
     let Some(published) = published else { return Check::skip(id, "not tested: the gate is not open").of(guard) };
     let mut wrong = Vec::new();
-    for Sight { who, device, on_top } in sights {
+    for Sight { who, at, device, on_top } in sights {
+        let place = at.display();
         match device {
             Observed::Seen(device) if *device == published => {}
             Observed::Seen(device) => {
@@ -293,8 +296,9 @@ pub fn visible(guard: &GuardName, at: &Path, published: Option<DevNum>, sights: 
         }
     }
     let check = if wrong.is_empty() {
-        let who: Vec<&str> = sights.iter().map(|sight| sight.who.as_str()).collect();
-        Check::ok(id, format!("the volume is what is seen at {place} by {}", who.join(", ")))
+        let who: Vec<String> =
+            sights.iter().map(|sight| format!("at {} by {}", sight.at.display(), sight.who)).collect();
+        Check::ok(id, format!("the volume is what is seen {}", who.join(", ")))
     } else {
         Check::fail(id, wrong.join("; "))
             .fix(format!("findmnt {place} shows what lies there; do not restart etcd before that is clear"))

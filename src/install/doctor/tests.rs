@@ -250,7 +250,8 @@ fn a_seal_that_lets_a_write_through_fails() {
 fn a_mount_that_anybody_sees_otherwise_is_shadowed() {
     let volume = DevNum { major: 259, minor: 1 };
     let other = DevNum { major: 0, minor: 42 };
-    let sight = |who: &str, device| Sight { who: who.into(), device, on_top: Some("tmpfs".into()) };
+    let sight =
+        |who: &str, device| Sight { who: who.into(), at: "/var/lib/etcd".into(), device, on_top: Some("tmpfs".into()) };
     let judged = |sights: &[Sight]| guard::visible(&name(), Path::new("/var/lib/etcd"), Some(volume), sights);
     is(&judged(&[sight("PID 1", Observed::Seen(volume))]), Outcome::Ok);
     let shadowed = judged(&[sight("PID 1", Observed::Seen(volume)), sight("etcd", Observed::Seen(other))]);

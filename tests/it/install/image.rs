@@ -162,6 +162,13 @@ fn what_cannot_be_guarded_is_refused() {
     let elsewhere = enable("kops", "etcd-main");
     assert_eq!(elsewhere.code, Some(4), "{elsewhere:#?}");
     assert!(elsewhere.stdout.contains("/mnt/master-vol-"), "{}", elsewhere.stdout);
+    let by_directory = Image::new("");
+    let config = by_directory
+        .read("etc/volhold/config.toml")
+        .replace("\"/var/lib/etcd\"", "[{ from = \"default\", at = \"/mnt/master-vol-0a1b\" }]");
+    by_directory.put("etc/volhold/config.toml", &config);
+    let refused = by_directory.volhold(&["enable", "--preset", "kops", "--image", "etcd-main", "-o", "json"]);
+    assert_eq!(refused.code, Some(4), "etcd-manager would not find the volume in a directory of it: {refused:#?}");
     let enforces = Image::new("mode = \"enforce\"\n").enable(&[]);
     assert_eq!(enforces.code, Some(4), "nothing would be tested: {enforces:#?}");
     assert_eq!(image.files(), ["etc/volhold/config.toml"]);

@@ -1,7 +1,7 @@
 //! On a machine with a real systemd and Debian's own etcd: from a master that nobody guards to one that waits, and back; and
 //! every sabotage, found.
 
-use crate::common::{Answer, Loop, Tmp};
+use crate::common::{Answer, Loop, Tmp, run};
 use crate::container::{self, Container};
 use crate::needs_root;
 use serde_json::Value;
@@ -48,6 +48,8 @@ impl Master {
             machine.link(&format!("/lib/systemd/system/{unit}"), &wants);
         }
         machine.write("/etc/fstab", "");
+        machine.write("/etc/volhold/conf.d/10-metrics.toml", "[metrics]\ntextfile_dir = \"/srv/metrics\"\n");
+        machine.write("/srv/metrics/other.prom", "");
         let master = Master { machine, volume, _tmp: tmp };
         master.machine.write("/etc/volhold/config.toml", &master.config(more));
         master
@@ -78,6 +80,12 @@ impl Master {
 
     fn guard(&self) -> Value {
         self.machine.run(&["volhold", "status", "-o", "json"]).json()["guards"][0].clone()
+    }
+
+    fn times_in_history(&self, decision: &str) -> usize {
+        let history = self.machine.run(&["volhold", "history", "etcd-main", "-o", "json"]).json();
+        let entries = history["entries"].as_array().cloned().unwrap_or_default();
+        entries.iter().filter(|entry| entry["decision"] == decision).count()
     }
 
     #[track_caller]
@@ -153,6 +161,7 @@ fn a_running_master_is_refused_until_nothing_speaks_against_it_and_then_waits_at
     assert_eq!(enabled.code, Some(0), "{enabled:#?}");
     machine.until("it enforces", |_| master.guard()["mode"] == "enforce" && master.guard()["gate"] == "open");
     assert_eq!(machine.property(ETCD, "MainPID"), pid, "the running etcd does not notice");
+    assert_eq!((master.times_in_history("enable"), enabled.json()["recorded"].is_string()), (1, true), "{enabled:#?}");
     let again = master.enable();
     let changes: Vec<Value> =
         again.json()["files"].as_array().unwrap().iter().map(|file| file["change"].clone()).collect();
@@ -173,6 +182,7 @@ fn a_running_master_is_refused_until_nothing_speaks_against_it_and_then_waits_at
     assert_eq!(gone.code, Some(0), "{gone:#?}");
     assert!(gone.stdout.contains("chattr -i /var/lib/etcd"), "{}", gone.stdout);
     assert!(!machine.property(ETCD, "Requires").contains(GATE));
+    assert_eq!((master.times_in_history("enable"), master.times_in_history("disable")), (1, 1));
     assert_eq!((machine.property(ETCD, "MainPID"), machine.state(ETCD).as_str()), (pid, "active"));
 }
 
@@ -203,7 +213,16 @@ const SABOTAGES: &[(&str, &[&str], &str)] = &[
     ),
     ("systemctl stop volhold", &["agent"], "systemctl start volhold"),
     ("echo '/dev/x /var/lib/etcd ext4' >/etc/fstab", &["other-mounter"], "echo >/etc/fstab"),
+    (
+        "mkdir -p /etc/systemd/system/srv-x.mount.d; printf '[Mount]\\nWhat=VOLUME\\nWhere=/srv/x\\n' \
+         >/etc/systemd/system/srv-x.mount.d/what.conf",
+        &["other-mounter"],
+        "rm -r /etc/systemd/system/srv-x.mount.d",
+    ),
     ("chmod 0700 /var/lib/etcd", &["owner"], "chmod 0755 /var/lib/etcd"),
+    ("chattr +i /srv/metrics", &["textfile"], "chattr -i /srv/metrics"),
+    ("rm -r /srv/metrics; touch /srv/metrics", &["textfile"], "rm /srv/metrics; mkdir /srv/metrics"),
+    ("mount -t tmpfs -o ro none /srv/metrics", &["textfile"], "umount /srv/metrics"),
 ];
 
 #[test]
@@ -220,7 +239,7 @@ fn every_sabotage_is_found_and_its_end_too() {
     };
     well("at first");
     for (sabotage, ids, undo) in SABOTAGES {
-        machine.sh(&sabotage.replace("DROP_IN", DROP_IN));
+        machine.sh(&sabotage.replace("DROP_IN", DROP_IN).replace("VOLUME", &master.volume.name()));
         if !ids.contains(&"agent") {
             machine.until("the agent reports the guard", |_| master.guard()["mode"] == "enforce");
         }
@@ -232,6 +251,51 @@ fn every_sabotage_is_found_and_its_end_too() {
         well(undo);
     }
     assert_eq!(machine.state(ETCD), "active");
+}
+
+/// Two directories of the volume are published, each at its own place: every one is tried, not only that of the data.
+#[test]
+fn of_several_published_places_each_is_tested() {
+    needs_root!();
+    let mut master = Master::new("");
+    run("debugfs", &["-w", "-R", "mkdir backup", &master.volume.name()]);
+    let published = "publish = [{ from = \"default\", at = \"/var/lib/etcd/default\" }, { from = \"backup\", at = \"/srv/backup\" }]";
+    let config = master.config("mode = \"enforce\"\n").replace("publish = \"/var/lib/etcd\"", published);
+    master.machine.write("/etc/volhold/config.toml", &config);
+    let waits = format!("[Unit]\nRequires={GATE}\nAfter={GATE}\n");
+    master.machine.write("/etc/systemd/system/etcd.service.d/50-by-hand.conf", &waits);
+    master.machine.boot();
+    let machine = &master.machine;
+    master.until_serves();
+    let well = |when: &str| {
+        let doctor = master.doctor();
+        assert_eq!((doctor.code, failed(&doctor)), (Some(0), Vec::new()), "{when}: {doctor:#?}");
+    };
+    well("at first");
+    for (sabotage, id, place, undo) in [
+        ("chattr -i /tmp/srv/backup", "seal", "/srv/backup", "chattr +i /tmp/srv/backup"),
+        ("chattr -i /tmp/etcd/default", "seal", "/var/lib/etcd/default", "chattr +i /tmp/etcd/default"),
+        ("mount -t tmpfs shadow /srv/backup", "mount-visible", "/srv/backup", "umount /srv/backup"),
+        (
+            "mount -t tmpfs shadow /var/lib/etcd/default",
+            "mount-visible",
+            "/var/lib/etcd/default",
+            "umount /var/lib/etcd/default",
+        ),
+        ("echo '/dev/x /srv/backup ext4' >/etc/fstab", "other-mounter", "/srv/backup", "echo >/etc/fstab"),
+    ] {
+        // What lies beneath the mounts is reached from beside.
+        let beneath = "mkdir -p /tmp/srv /tmp/etcd; mount --bind /srv /tmp/srv; mount --bind /var/lib/etcd /tmp/etcd;";
+        let away = "umount /tmp/srv /tmp/etcd";
+        machine.sh(&format!("{beneath} {sabotage}; {away}"));
+        let doctor = master.doctor();
+        assert_eq!((doctor.code, failed(&doctor)), (Some(4), vec![id.to_owned()]), "{sabotage}: {doctor:#?}");
+        let checks = doctor.json()["checks"].as_array().cloned().unwrap_or_default();
+        let told = checks.iter().find(|check| check["result"] == "fail").expect("the one that failed");
+        assert!(told["message"].as_str().is_some_and(|message| message.contains(place)), "{told:#}");
+        machine.sh(&format!("{beneath} {undo}; {away}"));
+        well(undo);
+    }
 }
 
 #[test]
