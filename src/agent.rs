@@ -6,6 +6,8 @@
 
 /// The status of all guards in one place.
 mod board;
+/// What a person opened by hand.
+pub mod bypass;
 /// The clocks and names of this boot and machine.
 pub mod clock;
 /// Performs a guard's actions.
@@ -43,6 +45,7 @@ mod vitals;
 /// The root of a volume that is published.
 mod volume_root;
 
+pub use find::spec_words;
 pub use gate_check::{GateCheck, gate_check};
 
 use crate::config::{Config, GuardConfig, Http, Sources};

@@ -127,6 +127,7 @@ impl Driver {
         }
         self.tell_held_back();
         self.report();
+        self.keep_bypass().await;
         let mut event = Some(Event::LookAgain);
         loop {
             if let Some(event) = event.take() {

@@ -2,7 +2,7 @@
 
 use super::exit::Exit;
 use super::output::{Context, Failure, diagnose};
-use super::wait::{bypassed, default_run, tell_held};
+use super::wait::{default_run, shout, tell_held};
 use crate::agent::kernel::{self, Kernel};
 use crate::agent::{self, GateCheck};
 use crate::model::GuardName;
@@ -51,8 +51,12 @@ pub fn gate_check(context: &Context, name: &GuardName) -> Result<Exit, Failure> 
     needs_root("ask about a gate")?;
     let config = context.config();
     let run = config.as_ref().map_or_else(|_unusable| default_run(), |config| config.paths.run.clone());
-    if let Some(exit) = bypassed(&run, name) {
-        return Ok(exit);
+    if let Some(bypass) = crate::gate::files::bypass(&run, name) {
+        let kept = config.map_or(Ok(()), |config| agent::bypass::keep_from_verb(&config, &bypass));
+        if let Err(error) = kept {
+            diagnose(&format!("volhold: the bypass is not on record: {error}\n"));
+        }
+        return Ok(shout(&bypass));
     }
     let config = config?;
     Ok(match agent::gate_check(&config, name) {

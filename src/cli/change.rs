@@ -15,8 +15,7 @@ use super::text::{Screen, Tone, clean};
 use crate::config::{Config, GuardConfig};
 use crate::gate::files::post_request;
 use crate::model::{
-    Adoption, AgentFacts, ClusterId, Decision, DeviceSpec, Entry, EntryId, Fact, FsUuid, GuardName, GuardStatus, Time,
-    VolumeId,
+    Adoption, AgentFacts, ClusterId, Decision, Entry, EntryId, Fact, FsUuid, GuardName, GuardStatus, Time, VolumeId,
 };
 use crate::record::{NodeLedger, NodeLedgerError, boot_id, machine_id};
 use serde::Serialize;
@@ -132,6 +131,9 @@ impl<'a> Subject<'a> {
             | Fact::Adopted { .. }
             | Fact::Released { .. }
             | Fact::Retried
+            | Fact::Enabled { .. }
+            | Fact::Disabled
+            | Fact::Bypassed { .. }
             | Fact::Fsck { .. }
             | Fact::NotChecked { .. }
             | Fact::Published { .. }
@@ -141,6 +143,15 @@ impl<'a> Subject<'a> {
 
     /// Appends the fact, and asks the agent to look.
     fn record(&self, volume_id: VolumeId, fact: Fact) -> Result<EntryId, Failure> {
+        let id = self.append(volume_id, fact)?;
+        post_request(&self.config.paths.run, &self.guard.name).map_err(|e| {
+            super::status::gate_failure("it is on record, but the request for the agent cannot be written", &e)
+                .advise("the agent takes it at its next start: systemctl restart volhold")
+        })?;
+        Ok(id)
+    }
+
+    fn append(&self, volume_id: VolumeId, fact: Fact) -> Result<EntryId, Failure> {
         let boot_id = boot_id().map_err(|e| Failure::new(Exit::Error, "cannot tell which boot this is").because(&e))?;
         let entry = Entry {
             time: Time::now(),
@@ -152,12 +163,12 @@ impl<'a> Subject<'a> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             fact,
         };
-        let id = self.ledger.append(&entry).map_err(|e| ledger_failure(&e))?;
-        post_request(&self.config.paths.run, &self.guard.name).map_err(|e| {
-            super::status::gate_failure("it is on record, but the request for the agent cannot be written", &e)
-                .advise("the agent takes it at its next start: systemctl restart volhold")
-        })?;
-        Ok(id)
+        self.ledger.append(&entry).map_err(|e| ledger_failure(&e))
+    }
+
+    /// The volume; where the device was never there, what was configured stands for it.
+    fn volume_or_configured(&self) -> VolumeId {
+        self.volume().unwrap_or_else(|| VolumeId(format!("local:{}", crate::agent::spec_words(&self.guard.device))))
     }
 
     fn change(&self, steps: Vec<Step>, recorded: Option<EntryId>) -> Change {
@@ -304,6 +315,12 @@ impl Plan {
     }
 }
 
+/// Puts on record what a verb has done to a guard; nobody has to look at anything because of it.
+pub fn told(config: &Config, name: &GuardName, fact: Fact) -> Result<EntryId, Failure> {
+    let subject = Subject::of(config, name)?;
+    subject.append(subject.volume_or_configured(), fact)
+}
+
 /// `retry NAME`: asks for a new look. Harmless, so nobody is asked.
 pub fn retry(context: &Context, name: &GuardName) -> Result<Exit, Failure> {
     let config = context.config()?;
@@ -312,15 +329,7 @@ pub fn retry(context: &Context, name: &GuardName) -> Result<Exit, Failure> {
         Step::new("record", true, format!("record that a new look at {name} was asked for")),
         subject.request_step(),
     ];
-    // A guard whose device was never there can be retried too; then the entry names what was configured.
-    let volume = subject.volume().unwrap_or_else(|| {
-        VolumeId(match &subject.guard.device {
-            DeviceSpec::Path(path) => format!("local:{}", path.display()),
-            DeviceSpec::Uuid(uuid) => format!("local:UUID={uuid}"),
-            DeviceSpec::Label(label) => format!("local:LABEL={label}"),
-        })
-    });
-    let id = subject.record(volume, Fact::Retried)?;
+    let id = subject.record(subject.volume_or_configured(), Fact::Retried)?;
     finish(context, &subject, steps, id)
 }
 

@@ -3,7 +3,7 @@
 //! Nothing is unmounted, unsealed, stopped or started: a running etcd does not notice.
 
 use super::doctor::published_at;
-use super::enable::{Change, FileLine, file_failure, open_root, tell};
+use super::enable::{Change, FileLine, file_failure, not_recorded, open_root, tell};
 use super::exit::Exit;
 use super::output::{Context, Failure};
 use super::text::Tone;
@@ -11,7 +11,7 @@ use crate::act::ask;
 use crate::config::{Sources, load};
 use crate::install::drop_in::places;
 use crate::install::files::Removed;
-use crate::model::{GuardName, Mode, Observed};
+use crate::model::{Fact, GuardName, Mode, Observed};
 use std::path::Path;
 
 pub fn run(context: &Context, name: &GuardName, root: Option<&Path>, dry_run: bool) -> Result<Exit, Failure> {
@@ -44,6 +44,16 @@ pub fn run(context: &Context, name: &GuardName, root: Option<&Path>, dry_run: bo
             }
         }
     }
+    let mut recorded = None;
+    if !dry_run && opened.is_host() && !steps.is_empty() {
+        // Without a configuration it is not known where the history is.
+        let told = load(&context.sources).ok().filter(|loaded| loaded.config.guard(name).is_some());
+        match told.map(|loaded| super::change::told(&loaded.config, name, Fact::Disabled)) {
+            Some(Ok(id)) => recorded = Some(id),
+            Some(Err(failure)) => trouble.push(not_recorded(&failure)),
+            None => {}
+        }
+    }
     let document = Change {
         api_version: "volhold/v1",
         kind: "Change",
@@ -51,7 +61,7 @@ pub fn run(context: &Context, name: &GuardName, root: Option<&Path>, dry_run: bo
         guards: vec![name.clone()],
         done: !dry_run && !steps.is_empty(),
         steps,
-        recorded: None,
+        recorded,
         reasons: Vec::new(),
         checks: Vec::new(),
         files,

@@ -27,7 +27,7 @@ use crate::install::drop_in::{self, Planned, Wanted};
 use crate::install::files::{FileError, Root, Written};
 use crate::install::mounters;
 use crate::install::{Preset, units};
-use crate::model::{GuardName, Mode, Observed, StateName};
+use crate::model::{Fact, GuardName, Mode, Observed, StateName};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tell::{document, draw, refuse, refused};
@@ -291,6 +291,12 @@ fn here(
     if let Observed::Unknown(why) = ask::systemctl(&["reload", "volhold.service"]) {
         document.checks.push(Check::warn("agent", why.detail().to_owned()).fix("systemctl restart volhold.service"));
     }
+    // Asked for once more, nothing has changed.
+    if !document.steps.is_empty() {
+        for guard in guards {
+            record(config, args.preset, &guard.name, &mut document);
+        }
+    }
     let shown: Vec<(GuardName, Option<String>)> =
         guards.iter().map(|guard| (guard.name.clone(), taken(config, &guard.name))).collect();
     context.print(&document, |screen| {
@@ -356,6 +362,19 @@ fn waits(preset: Preset, guard: &GuardConfig) -> Result<(), Check> {
     let shown = show(preset.unit(), "LoadState,Requires,BindsTo,After,NeedDaemonReload");
     let check = judge::guard::order(&guard.name, Mode::Enforce, &shown.map(|shown| Order::Unit { preset, shown }));
     if check.result == Outcome::Fail { Err(check) } else { Ok(()) }
+}
+
+/// Puts on record that a person has enabled the guard. The first guard's entry is the document's.
+fn record(config: &Config, preset: Preset, name: &GuardName, document: &mut Change) {
+    match super::change::told(config, name, Fact::Enabled { preset: preset.to_string() }) {
+        Ok(id) => document.recorded = document.recorded.take().or(Some(id)),
+        Err(failure) => document.checks.push(Check::warn("history", not_recorded(&failure)).of(name)),
+    }
+}
+
+/// It is done all the same: the files say it.
+pub fn not_recorded(failure: &Failure) -> String {
+    format!("it is done, and not in the history: {}", failure.causes.join(": "))
 }
 
 /// The gate, as soon as the agent shows that it enforces.

@@ -97,6 +97,9 @@ fn line(id: EntryId, entry: Entry, foreign: bool) -> Line {
         }
         Fact::Released { until } => (format!("until {until}"), Vec::new(), None),
         Fact::Retried => ("asked for a new look".to_owned(), Vec::new(), None),
+        Fact::Enabled { preset } => (format!("etcd's start waits for the gate ({preset})"), Vec::new(), None),
+        Fact::Disabled => ("nothing waits for the gate any more".to_owned(), Vec::new(), None),
+        Fact::Bypassed { note } => (note, Vec::new(), None),
         Fact::Fsck { exit: None, .. } => ("begins".to_owned(), Vec::new(), None),
         Fact::Fsck { exit: Some(exit), .. } => (format!("exit {exit}"), Vec::new(), None),
         Fact::NotChecked { why } => (why, Vec::new(), None),

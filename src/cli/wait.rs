@@ -81,7 +81,7 @@ pub fn keep_claim(run: &Path, name: &GuardName) -> Exit {
 }
 
 /// The answer where a person has opened the gate by hand.
-pub fn bypassed(run: &Path, name: &GuardName) -> Option<Exit> {
+fn bypassed(run: &Path, name: &GuardName) -> Option<Exit> {
     crate::gate::files::bypass(run, name).map(|bypass| shout(&bypass))
 }
 
@@ -90,7 +90,8 @@ pub fn default_run() -> PathBuf {
     PathBuf::from(crate::config::DEFAULT_RUN)
 }
 
-fn shout(bypass: &Bypass) -> Exit {
+/// Says on standard error that nobody has looked at what is behind this gate.
+pub fn shout(bypass: &Bypass) -> Exit {
     diagnose(&format!(
         "volhold: {} is BYPASSED until the next boot: its volume and data were NOT checked\n  {}\n  volhold status\n",
         bypass.name,

@@ -46,6 +46,12 @@ pub enum Fact {
     Released { until: Time },
     /// A person asked for a new look.
     Retried,
+    /// A person made etcd's start wait for the gate, for this kind of master, and the guard enforce.
+    Enabled { preset: String },
+    /// A person took that away.
+    Disabled,
+    /// A person opened the gate by hand, without volhold; in that person's words, or those of the command.
+    Bypassed { note: String },
     /// fsck is about to run, or ran with this exit code.
     Fsck { exit: Option<i32>, output: String },
     /// The volume is about to be mounted without fsck, and why.
@@ -68,6 +74,9 @@ impl Fact {
             Fact::Adopted { .. } => "adopt",
             Fact::Released { .. } => "release",
             Fact::Retried => "retry",
+            Fact::Enabled { .. } => "enable",
+            Fact::Disabled => "disable",
+            Fact::Bypassed { .. } => "bypass",
             Fact::Fsck { .. } | Fact::NotChecked { .. } => "fsck",
             Fact::Published { .. } => "publish",
             Fact::Decided { decision, .. } => decision,

@@ -299,6 +299,9 @@ fn fs_uuids(n: &Part<'_>, v: &Part<'_>, volume_id: &VolumeId) -> Vec<FsUuid> {
             Fact::FormatIntent { .. }
             | Fact::Released { .. }
             | Fact::Retried
+            | Fact::Enabled { .. }
+            | Fact::Disabled
+            | Fact::Bypassed { .. }
             | Fact::Fsck { .. }
             | Fact::NotChecked { .. }
             | Fact::Published { .. }

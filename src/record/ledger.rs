@@ -189,6 +189,9 @@ fn must_understand(fact: &Fact) -> bool {
         | Fact::Adopted { .. } => true,
         Fact::Released { .. }
         | Fact::Retried
+        | Fact::Enabled { .. }
+        | Fact::Disabled
+        | Fact::Bypassed { .. }
         | Fact::Fsck { .. }
         | Fact::NotChecked { .. }
         | Fact::Published { .. }
@@ -216,6 +219,9 @@ pub fn frame(last_hash: &Hash, entry: &Entry) -> Result<Frame, EncodeError> {
         | Fact::Adopted { .. }
         | Fact::Released { .. }
         | Fact::Retried
+        | Fact::Enabled { .. }
+        | Fact::Disabled
+        | Fact::Bypassed { .. }
         | Fact::NotChecked { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. } => entry,

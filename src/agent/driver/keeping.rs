@@ -1,8 +1,8 @@
 //! The guard's memory on node and volume: both may hang as any disk may.
 
 use super::{Driver, SHORT, blocking};
-use crate::agent::evidence;
 use crate::agent::volume_root::VolumeRoot;
+use crate::agent::{bypass, evidence};
 use crate::model::{Fact, FsUuid, Mode, Observed, Reason, Records, VolumeId};
 use std::os::fd::AsFd;
 
@@ -42,6 +42,18 @@ impl Driver {
             Err(stuck) => stuck.words("writing the volume's ledger"),
         };
         tracing::warn!(event = "record.unmended", guard = %self.config.name, error = failed, "the volume's ledger lacks what the node's has");
+    }
+
+    /// A person may have opened the gate by hand while no agent worked. What cannot be recorded holds nothing back.
+    pub(super) async fn keep_bypass(&self) {
+        let Some(opened) = crate::gate::files::bypass(&self.run, &self.config.name) else { return };
+        let (memory, volume_id) = (self.memory.clone(), self.volume_id());
+        let failed = match blocking(SHORT, move || bypass::keep(&memory, &volume_id, &opened)).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => crate::agent::chain(&error),
+            Err(stuck) => stuck.words("writing the node's ledger"),
+        };
+        tracing::error!(event = "record.failed", guard = %self.config.name, error = failed, "a bypass was not recorded");
     }
 
     pub(super) async fn keep(

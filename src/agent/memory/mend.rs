@@ -24,6 +24,9 @@ fn of_both(fact: &Fact) -> bool {
         | Fact::Formatted { .. }
         | Fact::Released { .. }
         | Fact::Retried
+        | Fact::Enabled { .. }
+        | Fact::Disabled
+        | Fact::Bypassed { .. }
         | Fact::Fsck { .. }
         | Fact::NotChecked { .. }
         | Fact::Decided { .. } => false,

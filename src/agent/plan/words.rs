@@ -208,6 +208,9 @@ pub fn record(facts: &[Fact], made: Option<(&str, &GuardConfig)>) -> String {
             | Fact::Adopted { .. }
             | Fact::Released { .. }
             | Fact::Retried
+            | Fact::Enabled { .. }
+            | Fact::Disabled
+            | Fact::Bypassed { .. }
             | Fact::Fsck { .. }
             | Fact::NotChecked { .. }
             | Fact::Published { .. }

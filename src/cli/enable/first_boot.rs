@@ -16,7 +16,7 @@ use crate::gate::notify;
 use crate::install::doctor::{Check, Outcome};
 use crate::install::drop_in::{enforce_path, first_boot_path};
 use crate::install::files::Root;
-use crate::model::Observed;
+use crate::model::{Fact, Observed};
 use std::path::Path;
 use std::time::Duration;
 
@@ -86,6 +86,12 @@ fn attempt(sources: &Sources, args: &EnableArgs) -> Result<Option<Check>, Failur
     for file in files.iter().filter(|file| guards.iter().any(|guard| file.path == enforce_path(&guard.name))) {
         if let Err(error) = root.write(&file.path, &file.text) {
             return Ok(Some(Check::fail("drop-in", crate::agent::chain(&error))));
+        }
+    }
+    for guard in &guards {
+        let fact = Fact::Enabled { preset: args.preset.to_string() };
+        if let Err(failure) = crate::cli::change::told(&config, &guard.name, fact) {
+            diagnose(&format!("volhold: {}\n", super::not_recorded(&failure)));
         }
     }
     // The gate reads the configuration by itself; the agent has to be told.

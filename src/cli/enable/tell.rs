@@ -12,7 +12,7 @@ use crate::install::Preset;
 use crate::install::doctor::{Check, Outcome};
 use crate::install::drop_in::{KUBEADM_PATCHES, Planned};
 use crate::install::files::Written;
-use crate::model::{GuardName, Reason};
+use crate::model::{EntryId, GuardName, Reason};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -26,8 +26,8 @@ pub struct Change {
     pub guards: Vec<GuardName>,
     pub steps: Vec<Step>,
     pub done: bool,
-    /// Nothing of this goes to the ledger: the files say it.
-    pub recorded: Option<String>,
+    /// The entry of the first guard in this node's ledger; `null` where nothing was done, or in an image.
+    pub recorded: Option<EntryId>,
     /// What speaks against it.
     pub reasons: Vec<Reason>,
     pub checks: Vec<Check>,

@@ -326,7 +326,8 @@ fn what_a_held_guard_notes_about_a_filesystem_does_not_make_it_known() {
     let fsck = Fact::Fsck { exit: Some(0), output: String::new() };
     let published = Fact::Published { at: "/x".into(), devnum: DevNum { major: 1, minor: 1 } };
     let not_checked = Fact::NotChecked { why: "w".into() };
-    for told in [decided, fsck, not_checked, published, Fact::Retried, intent(8)] {
+    let (enabled, bypassed) = (Fact::Enabled { preset: "p".into() }, Fact::Bypassed { note: "n".into() });
+    for told in [decided, fsck, not_checked, published, Fact::Retried, enabled, Fact::Disabled, bypassed, intent(8)] {
         let records = node_only(&[on(HERE, Some(1), pin(1)), on(HERE, Some(FS), told)]);
         assert_eq!(records.fs_uuids, [uuid(1)]);
     }

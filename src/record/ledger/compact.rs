@@ -43,7 +43,13 @@ fn role(entry: Option<&Entry>) -> Role {
     let Some(entry) = entry else { return Role::Unknown };
     match entry.fact {
         Fact::HoldsData { .. } => Role::Mark,
-        Fact::Fsck { .. } | Fact::NotChecked { .. } | Fact::Published { .. } | Fact::Decided { .. } => Role::Telling,
+        Fact::Fsck { .. }
+        | Fact::NotChecked { .. }
+        | Fact::Published { .. }
+        | Fact::Decided { .. }
+        | Fact::Enabled { .. }
+        | Fact::Disabled
+        | Fact::Bypassed { .. } => Role::Telling,
         Fact::Released { .. }
         | Fact::Retried
         | Fact::FormatIntent { .. }

@@ -1,12 +1,19 @@
 //! The night on which volhold itself is broken: a gate is opened by hand, and everybody is told.
 
 use super::{AGENT, ETCD, GATE, Master};
+use crate::http::client::Client;
 use crate::needs_root;
 
 impl Master {
     #[track_caller]
     fn bypass(&self) {
         self.machine.sh(&format!("volhold-bypass etcd-main {} /var/lib/etcd etcd.service", self.volume.name()));
+    }
+
+    fn times_in_history(&self, decision: &str) -> usize {
+        let history = self.machine.run(&["volhold", "history", "etcd-main", "-o", "json"]).json();
+        let entries = history["entries"].as_array().cloned().unwrap_or_default();
+        entries.iter().filter(|entry| entry["decision"] == decision).count()
     }
 }
 
@@ -28,12 +35,24 @@ fn a_held_gate_is_opened_by_hand_and_everybody_says_so() {
     let told = machine.sh("journalctl --no-pager MESSAGE_ID=5d1f0f0b7c0e4d0c9b4f3f2a6f0d8e21");
     assert!(told.contains("opens the gate of etcd-main by hand"), "{told}");
 
+    // The catalog explains it, with the guard's name in it.
+    machine.sh("journalctl --update-catalog");
+    let explained = machine.sh("journalctl --no-pager -x MESSAGE_ID=5d1f0f0b7c0e4d0c9b4f3f2a6f0d8e21");
+    assert!(explained.contains("The gate of the guard etcd-main was opened by hand"), "{explained}");
+    // The check before etcd's start has put it on record.
+    assert_eq!(master.times_in_history("bypass"), 1);
+
     // volhold works again: it leaves the running etcd alone, and still says how it came to run.
     let etcd = master.etcd_pid();
     machine.sh("systemctl start volhold");
     machine.until("the agent has looked", |_| master.guard("etcd-main")["gate"] == "open");
     assert_eq!(master.etcd_pid(), etcd);
     assert_eq!(master.status()["bypassed"][0]["name"], "etcd-main");
+    let over_http = Client::to(&machine.outside("/run/volhold/volhold.sock"))
+        .ask("GET /v1/status HTTP/1.1\r\nHost: volhold\r\n\r\n")
+        .json();
+    assert_eq!(over_http["bypassed"], master.status()["bypassed"]);
+    assert_eq!(master.times_in_history("bypass"), 1, "once for each time that a person did it");
 }
 
 #[test]
