@@ -24,6 +24,7 @@
 
 pub mod bolt;
 mod bytes;
+pub mod deep;
 mod defects;
 mod dir;
 mod error;
@@ -40,6 +41,7 @@ pub mod snap;
 mod v2store;
 pub mod wal;
 
+pub use deep::{DeepQuestion, read_deep};
 pub use defects::defect_reason_code;
 pub use error::EtcdError;
 pub use find::{VolumeHints, examine_volume, examine_volume_reporting};

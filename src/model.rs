@@ -5,6 +5,7 @@
 
 pub mod datadir;
 pub mod decision;
+pub mod deep;
 pub mod device;
 pub mod evidence;
 pub mod harmless;
@@ -20,6 +21,7 @@ pub mod time;
 
 pub use datadir::*;
 pub use decision::*;
+pub use deep::*;
 pub use device::*;
 pub use evidence::*;
 pub use ids::*;

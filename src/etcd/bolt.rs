@@ -190,14 +190,19 @@ pub(super) mod tests {
 
     /// A meta page made by hand from the layout above.
     pub(crate) fn meta_page(page_size: u32, txid: u64) -> Vec<u8> {
+        meta_page_of(page_size, txid, 3, u64::MAX, 9)
+    }
+
+    pub(crate) fn meta_page_of(page_size: u32, txid: u64, root: u64, freelist: u64, high_water: u64) -> Vec<u8> {
         let mut page = vec![0; 80];
+        page[0] = u8::try_from(txid % 2).unwrap();
         page[8] = 4;
         page[16..20].copy_from_slice(&MAGIC.to_le_bytes());
         page[20..24].copy_from_slice(&VERSION.to_le_bytes());
         page[24..28].copy_from_slice(&page_size.to_le_bytes());
-        page[32..40].copy_from_slice(&3u64.to_le_bytes());
-        page[48..56].copy_from_slice(&u64::MAX.to_le_bytes());
-        page[56..64].copy_from_slice(&9u64.to_le_bytes());
+        page[32..40].copy_from_slice(&root.to_le_bytes());
+        page[48..56].copy_from_slice(&freelist.to_le_bytes());
+        page[56..64].copy_from_slice(&high_water.to_le_bytes());
         page[64..72].copy_from_slice(&txid.to_le_bytes());
         let sum = fnv1a64(&page[16..72]);
         page[72..80].copy_from_slice(&sum.to_le_bytes());

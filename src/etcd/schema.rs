@@ -59,6 +59,9 @@ pub struct BackendReading {
     pub revision: Option<i64>,
     /// Last compaction as a started etcd would report it; -1 when there never was one.
     pub compact_revision: Option<i64>,
+    /// The two marks of a compaction, where bucket `meta` has them.
+    pub scheduled_compact: Option<i64>,
+    pub finished_compact: Option<i64>,
     pub keys: Option<u64>,
     pub keys_capped: bool,
     pub leases: Option<u64>,
@@ -155,6 +158,8 @@ pub fn read_backend(from: &dyn ReadAt, count: Budget) -> Result<BackendReading, 
         term: None,
         revision: None,
         compact_revision: None,
+        scheduled_compact: None,
+        finished_compact: None,
         keys: None,
         keys_capped: false,
         leases: None,
@@ -229,6 +234,7 @@ pub fn read_backend(from: &dyn ReadAt, count: Budget) -> Result<BackendReading, 
     if auth_whole && reading.auth_enabled.is_none() {
         reading.auth_enabled = Some(false);
     }
+    (reading.scheduled_compact, reading.finished_compact) = (scheduled, finished);
     if meta_whole {
         // A compaction that was begun is resumed by the first etcd that starts.
         reading.compact_revision = Some(finished.max(scheduled).unwrap_or(-1));

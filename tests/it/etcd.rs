@@ -3,6 +3,7 @@
 
 mod broken_bytes;
 mod corpus;
+mod deep;
 mod live;
 mod tree;
 

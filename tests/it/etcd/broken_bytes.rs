@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use volhold::etcd::bolt::tree::Budget;
 use volhold::etcd::read_at::ReadAt;
 use volhold::etcd::wal::{Segment, WalQuestion, looks_like_segment, read_wal};
-use volhold::etcd::{bolt, manager_state, schema, snap};
+use volhold::etcd::{DeepQuestion, bolt, manager_state, read_deep, schema, snap};
 
 /// A file in memory that notes what is asked of it.
 #[derive(Clone)]
@@ -75,7 +75,17 @@ fn originals() -> &'static [(&'static str, Vec<u8>)] {
 fn read(kind: &str, bytes: Vec<u8>) -> bool {
     let watched = Watched::new(bytes);
     let sound = match kind {
-        "db" => schema::read_backend(&watched, Budget::mib(64)).is_ok_and(|reading| reading.problems.is_empty()),
+        "db" => {
+            let quick =
+                schema::read_backend(&watched, Budget::mib(64)).is_ok_and(|reading| reading.problems.is_empty());
+            let deep = Watched::new(watched.bytes.clone());
+            let question = DeepQuestion { revision: None, progress: &mut |_, _| {} };
+            let found = read_deep(&deep, question).map(|(_, deep)| deep);
+            deep.assert_modest();
+            let sound = found.is_ok_and(|deep| deep.fault_count == 0 && deep.content_count == 0);
+            assert!(quick || !sound, "the quick reading finds something that the deep one does not");
+            sound
+        }
         "wal" => {
             looks_like_segment(&watched.bytes[..watched.bytes.len().min(512)]);
             let source = Box::new(watched.clone());
