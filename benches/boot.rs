@@ -7,6 +7,7 @@
 mod common;
 
 use common::{Loop, VOLHOLD, asked_for, folder, median, run};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -62,19 +63,23 @@ fn idle(agent: &Child) {
     let before = wake_ups(agent.id());
     // There is no event for "nothing happened".
     std::thread::sleep(Duration::from_secs(30));
-    let woken = wake_ups(agent.id()) - before;
+    // A thread that ended meanwhile is not counted, one that began is counted whole.
+    let of_thread = |(tid, count): (&String, &u64)| count.saturating_sub(before.get(tid).copied().unwrap_or(0));
+    let woken: u64 = wake_ups(agent.id()).iter().map(of_thread).sum();
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.id())).expect("its status");
     let anonymous = status.lines().find(|line| line.starts_with("RssAnon")).unwrap_or_default().to_owned();
     println!("agent idle with two guards: {anonymous}, {woken} wake-ups in 30 s ({:.2} a second)", woken as f64 / 30.0);
 }
 
-fn wake_ups(pid: u32) -> u64 {
+/// Voluntary switches of each thread.
+fn wake_ups(pid: u32) -> BTreeMap<String, u64> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
-    let of_task = |status: String| {
-        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).map(str::to_owned);
-        line.and_then(|line| line.split_whitespace().last().and_then(|n| n.parse::<u64>().ok())).unwrap_or(0)
+    let of_task = |task: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
+        Some((task.file_name().to_string_lossy().into_owned(), line.split_whitespace().last()?.parse().ok()?))
     };
-    tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok()).map(of_task).sum()
+    tasks.flatten().filter_map(of_task).collect()
 }
 
 /// A volume with a data dir that a real etcd wrote.
@@ -166,8 +171,10 @@ impl Node {
 
     /// The steps of `main` and what each took, in milliseconds.
     fn steps(&self) -> Vec<(String, f64)> {
-        let text = run(VOLHOLD, &["--config", &self.config, "status", "-o", "json"]);
-        let status: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        // Its exit code speaks of both guards; the other one may still be on its way.
+        let mut status = self.volhold(&["status", "-o", "json"]);
+        let text = status.stdout(Stdio::piped()).output().expect("it runs").stdout;
+        let status: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         let guards = status["guards"].as_array().expect("guards");
         let main = guards.iter().find(|guard| guard["name"] == "main").expect("main");
         let steps = main["timings"].as_array().expect("timings");

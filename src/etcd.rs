@@ -30,6 +30,7 @@ mod dir;
 mod error;
 pub mod find;
 pub mod lock;
+mod lookalike;
 pub mod manager_state;
 pub mod mark;
 mod member;

@@ -7,12 +7,13 @@
 use super::bytes::printable;
 use super::dir::{Entry, kind_of, list, open_dir, open_dir_str, open_file};
 use super::error::EtcdError;
+use super::lookalike::is_lookalike;
 use super::manager_state::{MAX_BYTES, parse_state};
 use super::quick::quick;
 use super::read_at::read_vec;
 use crate::model::{
-    DataDirReport, DirRole, EtcdManagerState, FsUuid, Observed, PublishSource, SelectedBy, Selection, SourceKind,
-    VolumeId, VolumeReading, Why,
+    DataDirReport, DirRole, EtcdGeneration, EtcdManagerState, FsUuid, Observed, PublishSource, SelectedBy, Selection,
+    SourceKind, VolumeId, VolumeReading, Why,
 };
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,7 @@ pub fn examine_volume_reporting(
     paths.sort();
     let kops = manager_state.is_some();
     let mut data_dirs = Vec::new();
+    let mut lookalikes = Vec::new();
     for raw in &paths {
         let shown = printable(raw);
         progress(&shown);
@@ -79,10 +81,18 @@ pub fn examine_volume_reporting(
                 let mut report = quick(dir.as_fd(), &shown, hints);
                 report.role = role(raw);
                 report.layout = layout(raw, kops).to_owned();
+                if by_name.as_ref() != Some(raw) && is_lookalike(dir.as_fd()) {
+                    lookalikes.push(report.path.clone());
+                }
                 data_dirs.push(report);
             }
             Err(why) => search.unreadable(&why),
         }
+    }
+    // Where there is a real one. Alone, such a name is all that is left of something, and is told.
+    let real = |report: &DataDirReport| matches!(report.etcd, EtcdGeneration::V2 | EtcdGeneration::V3);
+    if data_dirs.iter().any(real) {
+        data_dirs.retain(|report| !lookalikes.contains(&report.path));
     }
     let selection = selection.or_else(|| only_one(&data_dirs, kops));
     if let Some(selection) = &selection

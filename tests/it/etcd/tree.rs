@@ -59,6 +59,29 @@ fn configuration_chooses_before_all_and_a_single_dir_chooses_itself() {
 }
 
 #[test]
+fn a_file_or_an_empty_directory_called_member_is_no_rival_of_a_data_dir() {
+    let unpacked = Unpacked::new("v3.4.23-basic");
+    let root = &unpacked.root();
+    std::fs::create_dir_all(root.join("notes")).expect("a dir");
+    std::fs::write(root.join("notes/member"), b"of the club").expect("a file");
+    std::fs::create_dir_all(root.join("tree/member")).expect("a dir");
+    let reading = examine(root, &VolumeHints::default());
+    assert_eq!(paths(&reading), ["data"]);
+    assert_eq!(reading.selected.map(|selected| selected.by), Some(SelectedBy::OnlyOne));
+    // Named, it is looked at: etcd would be started on it.
+    let named = VolumeHints { data_dir: Some("notes".to_owned()), ..VolumeHints::default() };
+    let reading = examine(root, &named);
+    assert_eq!(damage(dir(&reading, "notes"))[0].code, "member-is-file");
+    // What etcd had begun, what is a link, and what cannot be looked at may be data.
+    std::fs::create_dir(root.join("tree/member/snap")).expect("a dir");
+    std::fs::create_dir(root.join("linked")).expect("a dir");
+    symlink("../data/member", root.join("linked/member")).expect("a link");
+    let reading = examine(root, &VolumeHints::default());
+    assert_eq!(paths(&reading), ["data", "linked", "tree"]);
+    assert_eq!(reading.selected, None);
+}
+
+#[test]
 fn a_configured_dir_that_leads_out_of_the_volume_is_not_followed() {
     let tmp = Tmp::new();
     member(tmp.path(), "outside");
