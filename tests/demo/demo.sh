@@ -14,6 +14,11 @@ if [ "$(id -u)" != 0 ]; then
     echo "the demo makes loop devices and mounts: please run it as root" >&2
     exit 1
 fi
+# A mount namespace of its own: a container that starts elsewhere in these minutes copies the machine's mounts, and would keep
+# the demo's volumes in use.
+if [ -z "${VOLHOLD_DEMO_APART:-}" ]; then
+    VOLHOLD_DEMO_APART=1 exec unshare --mount tests/demo/demo.sh
+fi
 [ -e /dev/loop-control ] || { echo "this machine has no loop devices (/dev/loop-control is missing)" >&2; exit 1; }
 
 # --- how it looks -------------------------------------------------------------------------------------------------------
@@ -79,7 +84,8 @@ trap 'exit 143' TERM
 
 # --- building -----------------------------------------------------------------------------------------------------------
 chapter "Building volhold (without the AWS parts)"
-cargo build --locked --quiet --no-default-features
+say "The first time, this also builds what volhold is made of: two minutes or so."
+cargo build --locked --no-default-features
 target=${CARGO_TARGET_DIR:-target}
 # A copy on the path: the lines below are then what a person would type.
 mkdir "$dir/bin"
@@ -153,6 +159,8 @@ say "Every byte of a volume is read before it may be formatted. These are blank,
 start_agent
 expect 0 volhold wait etcd-main --timeout 60s
 expect 0 volhold wait etcd-events --timeout 60s
+say ""
+say "Each was formatted and mounted, and its gate is open:"
 expect 0 volhold status
 
 chapter "2. etcd starts behind the gate"
@@ -171,14 +179,22 @@ rm -rf "$dir/run" && mkdir "$dir/run"
 
 chapter "3. Incident one: the superblock is lost"
 cp --sparse=always "$dir/main.img" "$dir/main.copy"
+say "Something overwrites the first 4096 bytes of the volume. The etcd data behind them is whole."
 show dd if=/dev/zero of="$main" bs=4096 count=1 conv=fsync status=none
+say ""
 say "What other tools say now. Exit 2 of blkid reads as \"unformatted\": this is where they ran mkfs."
 expect 2 blkid -p "$main"
 before=$(sha256sum <"$main")
+say ""
+say "The node boots. This guard may format what is blank (format = \"if-blank\"), and the gate stays shut:"
 start_agent
 expect 3 volhold wait etcd-main --timeout 3s
 expect 3 volhold status
+say ""
+say "What it saw on the volume. Anybody may look, without the agent:"
 expect 4 volhold inspect "$main"
+say ""
+say "What a person does now:"
 show volhold explain etcd-main || true
 after=$(sha256sum <"$main")
 say ""
@@ -188,9 +204,12 @@ say "                      after: ${after%% *}"
 say "Nothing was written to it."
 
 chapter "4. The superblock comes back, and so does etcd"
-say "(A person would repair a copy: e2fsck -b 32768. Here the first block is put back.)"
+say "A person would repair a copy (e2fsck -b 32768). Here the first block is put back, and the guard lets go of the volume"
+say "for as long as that takes:"
 expect 0 volhold release etcd-main --for 10m --confirm "local:$dir/main.img"
 show dd if="$dir/main.copy" of="$main" bs=4096 count=1 conv=notrunc,fsync status=none
+say ""
+say "It looks again, finds the filesystem and the etcd data that its records know, and opens:"
 expect 0 volhold retry etcd-main
 expect 0 volhold wait etcd-main --timeout 60s
 start_etcd master-a "$dir/etcd-main/data"
@@ -209,6 +228,7 @@ start_etcd master-a "$dir/somebody/new"
 stop "$etcd" TERM; etcd=''
 unmount "$dir/somebody"
 show sed -i 's/^data_dir = "data"/data_dir = "new"/' "$VOLHOLD_CONFIG"
+say "That etcd would be healthy, and the API server behind it would serve nothing. The node boots:"
 start_agent
 expect 3 volhold wait etcd-main --timeout 3s
 show volhold explain etcd-main || true
