@@ -32,11 +32,13 @@ demo: tools
 
 # One test binary after the other, and few tests at a time: loop devices and two cores are shared. The agent that can be told
 # to kill itself is a build of its own (of this crate only), for the tests that need it. Containers run apart: each has a copy
-# of every mount of the machine for an instant when it starts, which keeps the others' devices busy.
+# of every mount of the machine for an instant when it starts, which keeps the others' devices busy. VOLHOLD_TEST_TIMES=2 runs
+# what needs a whole machine twice.
 test: tools
 	@if [ "$$(id -u)" != 0 ]; then echo "make test needs root: it makes loop devices, filesystems and mounts" >&2; exit 1; fi
 	@$(RUST); cargo test --locked -- --test-threads=$${VOLHOLD_TEST_THREADS:-4} --skip systemd:: --skip install::machine
-	@$(RUST); cargo test --locked --test it -- --test-threads=$${VOLHOLD_TEST_THREADS:-4} systemd:: install::machine
+	@$(RUST); for time in $$(seq $${VOLHOLD_TEST_TIMES:-1}); do \
+	    cargo test --locked --test it -- --test-threads=$${VOLHOLD_TEST_THREADS:-4} systemd:: install::machine; done
 	@$(RUST); cargo test --locked --features fault-points --test it -- crash:: watchdog::stalls --test-threads=$${VOLHOLD_TEST_THREADS:-4}
 
 check: tools

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The packages, judged: by what they ask of a system, by lintian and rpmlint, by running in a Debian 11 root, and by what
 # becomes of a master on which they are installed, upgraded, downgraded, removed and purged. Root needed. That a second build
-# gives the same bytes is shown by reproducible.sh.
+# gives the same bytes is shown by reproducible.sh. VOLHOLD_TEST_TIMES=2 goes through the machines twice.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 if [ "$(id -u)" != 0 ]; then
@@ -91,4 +91,6 @@ step "two versions" build
 step "a binary of this system is too new" refuses_newer
 step "lint" judge
 step "Debian 11" in_debian_11
-step "machines" python3 tests/installed/scenarios.py "$target/packages" "$@"
+for _ in $(seq "${VOLHOLD_TEST_TIMES:-1}"); do
+    step "machines" python3 tests/installed/scenarios.py "$target/packages" "$@"
+done

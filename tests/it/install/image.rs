@@ -174,6 +174,50 @@ fn what_cannot_be_guarded_is_refused() {
     assert_eq!(image.files(), ["etc/volhold/config.toml"]);
 }
 
+/// Lines that the README shows for etcd's unit are in what `enable` writes, in this order.
+#[test]
+fn the_readme_shows_the_drop_in_that_enable_writes() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let shown =
+        readme.split("# /etc/systemd/system/etcd.service.d/…\n").nth(1).and_then(|rest| rest.split("```").next());
+    let shown: Vec<&str> = shown.expect("the drop-in").lines().collect();
+    let image = Image::new("");
+    assert_eq!(image.enable(&[]).code, Some(0));
+    let written = image.read(DROP_IN);
+    let mut written = written.lines();
+    for line in &shown {
+        assert!(written.any(|other| other == *line), "{line}");
+    }
+    assert_eq!(shown.len(), 5, "{shown:?}");
+}
+
+/// What the packages bring as a beginning: a configuration that is right, and the command in its comment.
+#[test]
+fn every_example_of_the_packages_is_a_configuration_and_its_command_works() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/common/examples");
+    let mut commands = 0;
+    for example in std::fs::read_dir(examples).unwrap().flatten() {
+        let text = std::fs::read_to_string(example.path()).unwrap();
+        // Lines that a person may take in, too.
+        let choices = text.replace("\n#: ", "\n");
+        for text in [&text, &choices] {
+            let image = Image::new("");
+            image.put("etc/volhold/config.toml", text);
+            let config = image.at("etc/volhold/config.toml").display().to_string();
+            let checked = output(env!("CARGO_BIN_EXE_volhold"), &["--config", &config, "config", "check"]);
+            assert!(checked.status.success(), "{:?}: {checked:#?}", example.path());
+            let Some(command) = text.split("volhold enable").nth(1).and_then(|rest| rest.lines().next()) else {
+                continue;
+            };
+            let args: Vec<&str> = command.split_whitespace().collect();
+            let enabled = image.volhold(&[&["enable", "--image"], args.as_slice()].concat());
+            assert_eq!(enabled.code, Some(0), "{:?}: {enabled:#?}", example.path());
+            commands += 1;
+        }
+    }
+    assert!(commands >= 4, "{commands}");
+}
+
 #[test]
 fn every_preset_writes_units_that_systemd_understands() {
     if output("systemd-analyze", &["--version"]).status.code() != Some(0) {

@@ -253,6 +253,53 @@ fn every_sabotage_is_found_and_its_end_too() {
     assert_eq!(machine.state(ETCD), "active");
 }
 
+/// kubelet is stood in for by a process that only runs: what is asked here is systemd's order, the seal, and the files.
+#[test]
+fn a_kubelet_waits_at_every_boot_and_the_patch_for_its_pod_lies_where_kubeadm_is_told_to_look() {
+    needs_root!();
+    let kubelet = "kubelet.service";
+    let mut master = Master::new("");
+    master.machine.write(&format!("/etc/systemd/system/{kubelet}"), "[Service]\nExecStart=/bin/sleep infinity\n");
+    let wanted = format!("/etc/systemd/system/multi-user.target.wants/{kubelet}");
+    master.machine.link(&format!("/etc/systemd/system/{kubelet}"), &wanted);
+    master.machine.relink("/dev/null", &format!("/etc/systemd/system/{ETCD}"));
+    master.machine.boot();
+    let machine = &master.machine;
+    machine.sh(&format!("mount {} /var/lib/etcd", master.volume.name()));
+    master.until_observed();
+    let pid = machine.property(kubelet, "MainPID");
+    let enabled = machine.run(&["volhold", "enable", "--preset", "kubeadm", "etcd-main", "-o", "json"]);
+    assert_eq!(enabled.code, Some(0), "{enabled:#?}");
+    assert_eq!((machine.property(kubelet, "MainPID"), machine.state(kubelet).as_str()), (pid, "active"));
+    let patch = machine.sh("cat /etc/volhold/kubeadm/etcd50-etcd-main+strategic.yaml");
+    assert!(patch.contains("/run/volhold/open/etcd-main"), "{patch}");
+
+    machine.until("it enforces", |_| master.guard()["gate"] == "open");
+    let before = master.doctor();
+    assert_eq!((before.code, failed(&before)), (Some(0), Vec::new()), "kubeadm may come later: {before:#?}");
+    // A manifest from before the patch, and one with it.
+    machine.sh("mkdir -p /etc/kubernetes/manifests && echo 'kind: Pod' >/etc/kubernetes/manifests/etcd.yaml");
+    let without = master.doctor();
+    assert_eq!((without.code, failed(&without)), (Some(4), vec!["pod-gate".to_owned()]), "{without:#?}");
+    machine.sh("cp /etc/volhold/kubeadm/etcd50-etcd-main+strategic.yaml /etc/kubernetes/manifests/etcd.yaml");
+    let with = master.doctor();
+    assert_eq!((with.code, failed(&with)), (Some(0), Vec::new()), "{with:#?}");
+
+    master.machine.reboot();
+    master.machine.until_state(kubelet, "active");
+    assert_eq!(master.machine.state(GATE), "active");
+    assert!(master.machine.sh("ls -A /var/lib/etcd").contains("default"), "the volume is there when kubelet starts");
+
+    let config = master.config("member = \"somebody-else\"\n");
+    master.machine.sh(&format!("cat >/etc/volhold/config.toml <<'END'\n{config}END"));
+    master.machine.reboot();
+    let machine = &master.machine;
+    machine.until("the gate is held", |machine| machine.property(GATE, "StatusText").starts_with("HELD"));
+    assert_eq!(machine.state(kubelet), "inactive");
+    // As kubelet makes a hostPath, if somebody starts it in spite of all that.
+    assert_ne!(machine.run(&["mkdir", "-p", "/var/lib/etcd/member"]).code, Some(0));
+}
+
 /// Two directories of the volume are published, each at its own place: every one is tried, not only that of the data.
 #[test]
 fn of_several_published_places_each_is_tested() {
