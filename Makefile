@@ -59,9 +59,10 @@ test-packages: tools
 	@tests/packages.sh for-packages
 	@$(RUST); tests/installed/run.sh
 
+# REPRODUCIBLE=--without-aws leaves out what takes longest to compile.
 reproducible: tools
 	@tests/packages.sh for-packages
-	@$(RUST); tests/installed/reproducible.sh
+	@$(RUST); tests/installed/reproducible.sh $(REPRODUCIBLE)
 
 # Applies each deliberate bug of tests/mutants and demands that its test goes red.
 mutants: tools

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Makes volhold_VERSION_amd64.deb and volhold-VERSION-1.x86_64.rpm, in `packages` below the build folder.
 #
-#   packaging/build.sh [--as VERSION]      with another version in the packages' heads, for tests of upgrades
+#   packaging/build.sh [--as VERSION] [--without-aws]
+#
+#   --as            another version in the packages' heads, for tests of upgrades
+#   --without-aws   for tests only: what is shipped has it
 #
 # One binary serves all: it is linked by zig against glibc 2.31 (Debian 11) and against libblkid's old symbol versions
 # (libblkid/), and packaging/symbols.sh fails where it asks for anything newer. The same source gives the same bytes: times
@@ -14,7 +17,15 @@ glibc=2.31
 
 [ "$(uname -m)" = x86_64 ] || { echo "packages are made on x86_64 only, so far" >&2; exit 1; }
 as=
-[ "${1:-}" != --as ] || as=$2
+features=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --as) as=${2:?--as wants a version}; shift ;;
+    --without-aws) features=(--no-default-features) ;;
+    *) echo "unknown option $1" >&2; exit 2 ;;
+    esac
+    shift
+done
 
 target=${CARGO_TARGET_DIR:-$root/target}
 export CARGO_TARGET_DIR=$target
@@ -35,7 +46,7 @@ export ZIG_GLOBAL_CACHE_DIR=$work/zig ZIG_LOCAL_CACHE_DIR=$work/zig
 # Later remappings win, so the folder that may hold the others comes first.
 registry=${CARGO_HOME:-$HOME/.cargo}
 export RUSTFLAGS="--remap-path-prefix=$registry=/cargo --remap-path-prefix=$root=/volhold --remap-path-prefix=$target=/target -L native=$work/libblkid"
-cargo zigbuild --locked --release --target "$triple.$glibc"
+cargo zigbuild --locked --release "${features[@]}" --target "$triple.$glibc"
 binary=$target/$triple/release/volhold
 packaging/symbols.sh "$binary"
 
