@@ -112,7 +112,11 @@ impl<'a> Frames<'a> {
         while at < self.size {
             let len = self.size.saturating_sub(at).min(BUFFER as u64);
             let bytes = self.bytes(at, len)?;
-            if let Some(n) = bytes.iter().position(|byte| *byte != 0) {
+            // Up to 64 MB of a segment are zeroes set aside: they are compared as one piece of memory, not byte by byte.
+            let all_zero = bytes.split_first().is_none_or(|(first, rest)| {
+                *first == 0 && bytes.get(..rest.len()).is_some_and(|shifted| shifted == rest)
+            });
+            if !all_zero && let Some(n) = bytes.iter().position(|byte| *byte != 0) {
                 return Ok(Some(at.saturating_add(n as u64)));
             }
             at = at.saturating_add(len);
