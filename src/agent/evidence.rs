@@ -1,5 +1,6 @@
 //! What a guard decides on, gathered: by the agent that acts, and by `volhold plan`, which only says what it would do.
 
+use super::clock::boot_millis;
 use super::find::FoundAt;
 use super::machine::Found;
 use super::memory::Memory;
@@ -57,6 +58,7 @@ pub async fn known(memory: &Memory, found: FoundAt) -> Found {
         gate_open,
         boot_id: memory.here.boot_id.clone(),
         now: Time::now(),
+        now_boot: boot_millis(),
         facts,
         place,
     }

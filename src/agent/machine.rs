@@ -82,6 +82,8 @@ pub struct Found {
     /// This boot, to tell a format intent of an attachment that never ended.
     pub boot_id: crate::model::BootId,
     pub now: Time,
+    /// The clock of this boot; `None` where it could not be read.
+    pub now_boot: Option<crate::model::BootMillis>,
 }
 
 /// What happened.

@@ -15,7 +15,8 @@ use super::text::{Screen, Tone, clean};
 use crate::config::{Config, GuardConfig};
 use crate::gate::files::post_request;
 use crate::model::{
-    Adoption, AgentFacts, ClusterId, Decision, Entry, EntryId, Fact, FsUuid, GuardName, GuardStatus, Time, VolumeId,
+    Adoption, AgentFacts, BootMillis, ClusterId, Decision, Entry, EntryId, Fact, FsUuid, GuardName, GuardStatus, Time,
+    VolumeId,
 };
 use crate::record::{NodeLedger, NodeLedgerError, boot_id, machine_id};
 use serde::Serialize;
@@ -289,14 +290,14 @@ struct Plan {
 /// The entry, but for what is typed.
 enum FactToBe {
     Adopted(Adoption),
-    Released(Time),
+    Released(Time, Option<BootMillis>),
 }
 
 impl FactToBe {
     fn with(self, confirmed: String) -> Fact {
         match self {
             FactToBe::Adopted(what) => Fact::Adopted { what, confirmed },
-            FactToBe::Released(until) => Fact::Released { until },
+            FactToBe::Released(until, until_boot) => Fact::Released { until, until_boot },
         }
     }
 }

@@ -95,7 +95,7 @@ fn line(id: EntryId, entry: Entry, foreign: bool) -> Line {
             };
             (format!("{what}, confirmed by {confirmed}"), Vec::new(), None)
         }
-        Fact::Released { until } => (format!("until {until}"), Vec::new(), None),
+        Fact::Released { until, until_boot: _ } => (format!("until {until}"), Vec::new(), None),
         Fact::Retried => ("asked for a new look".to_owned(), Vec::new(), None),
         Fact::Enabled { preset } => (format!("etcd's start waits for the gate ({preset})"), Vec::new(), None),
         Fact::Disabled => ("nothing waits for the gate any more".to_owned(), Vec::new(), None),

@@ -1,6 +1,6 @@
 //! Memory: the entries of ledgers, and what their union says.
 
-use super::{BootId, ClusterId, DevNum, Fingerprint, FsUuid, GuardName, MemberId, Time, VolumeId};
+use super::{BootId, BootMillis, ClusterId, DevNum, Fingerprint, FsUuid, GuardName, MemberId, Time, VolumeId};
 use serde::{Deserialize, Serialize};
 
 /// Identity of one ledger entry: the first 16 hex digits of its hash.
@@ -42,8 +42,12 @@ pub enum Fact {
     IdentityChanged { from_cluster: ClusterId, from_member: MemberId, to_cluster: ClusterId, to_member: MemberId },
     /// A person's answer to a hold.
     Adopted { what: Adoption, confirmed: String },
-    /// A person let the claim go until then.
-    Released { until: Time },
+    /// A person let the claim go until then. `until_boot`: the same moment by the clock of the boot in which that was said.
+    Released {
+        until: Time,
+        #[serde(default)]
+        until_boot: Option<BootMillis>,
+    },
     /// A person asked for a new look.
     Retried,
     /// A person made etcd's start wait for the gate, for this kind of master, and the guard enforce.
@@ -156,10 +160,33 @@ pub struct Records {
     pub names_other_volume: Option<VolumeId>,
     /// Two ledgers pin different identities at the same time.
     pub pins_contradict: bool,
-    /// Until when a person has let the claim go.
-    pub released_until: Option<Time>,
+    /// A person has let the claim go for a while.
+    #[serde(default)]
+    pub released: Option<Release>,
     /// The ledger of this node was there at all (an empty one is no doubt, a missing one neither).
     pub node_ledger_present: bool,
+}
+
+/// How long a person lets the claim go, by both clocks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    pub until: Time,
+    /// The same moment by the clock of `boot_id`. `None`: an earlier version wrote it, or that clock could not be read.
+    pub until_boot: Option<BootMillis>,
+    pub said_at: Time,
+    pub boot_id: BootId,
+}
+
+impl Release {
+    /// Does it still stand? In the boot in which it was said the boot's clock decides, which nobody can set. After that the
+    /// wall clock does, and where that is behind the moment of the release, it was set back: then nothing says how much of
+    /// the time is left, and the claim is taken again.
+    pub fn stands(&self, now: Time, boot_id: &BootId, now_boot: Option<BootMillis>) -> bool {
+        match (self.until_boot, now_boot) {
+            (Some(until), Some(now)) if self.boot_id == *boot_id => now < until,
+            (Some(_) | None, Some(_) | None) => self.said_at <= now && now < self.until,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

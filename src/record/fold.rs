@@ -24,7 +24,8 @@
 )]
 
 use crate::model::{
-    Adoption, ClusterId, Entry, EntryId, Fact, FsUuid, HighWater, MemberId, OpenIntent, Pin, Records, Time, VolumeId,
+    Adoption, ClusterId, Entry, EntryId, Fact, FsUuid, HighWater, MemberId, OpenIntent, Pin, Records, Release, Time,
+    VolumeId,
 };
 
 /// A ledger as this module walks it: entries with their ids, oldest first.
@@ -74,7 +75,7 @@ pub fn fold(
         identity_changed: identity_changed(n_now, v_now),
         adoption: since_answer.answer.filter(|_| !n_now.iter().chain(v_now).any(|(_, entry)| consumes(&entry.fact))),
         names_other_volume: names_other_volume(node, volume, volume_id, fs_uuid),
-        released_until: released_until(node),
+        released: released(node),
         node_ledger_present: !node.is_empty(),
         pin,
         pins_contradict,
@@ -408,9 +409,11 @@ fn names_other_volume(
 }
 
 /// A release is this node's and the guard's, whatever volume was there; a retry ends it.
-fn released_until(node: &[(EntryId, Entry)]) -> Option<Time> {
+fn released(node: &[(EntryId, Entry)]) -> Option<Release> {
     node.iter().rev().find_map(|(_, entry)| match entry.fact {
-        Fact::Released { until } => Some(Some(until)),
+        Fact::Released { until, until_boot } => {
+            Some(Some(Release { until, until_boot, said_at: entry.time, boot_id: entry.boot_id.clone() }))
+        }
         Fact::Retried => Some(None),
         _ => None,
     })?

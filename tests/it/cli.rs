@@ -483,13 +483,18 @@ fn adopt_is_refused_where_it_is_no_answer() {
 #[test]
 fn a_release_ends_by_itself_and_an_open_guard_has_none() {
     let node = held_beside_old();
-    let before = Time::now().unix();
+    let (before, booted) = (Time::now().unix(), volhold::agent::clock::boot_millis().unwrap());
     let answer = node.volhold(&["release", "main", "--for", "10m", "--confirm", VOLUME]);
     assert_eq!(answer.code, Some(0), "{answer:#?}");
     assert_fits(&answer);
     assert!(answer.stdout.contains("NOT running"), "nobody is there to let it go: {answer:#?}");
-    let [Fact::Released { until }] = ledger(&node)[..] else { panic!("{:?}", ledger(&node)) };
+    let [Fact::Released { until, until_boot: Some(until_boot) }] = ledger(&node)[..] else {
+        panic!("{:?}", ledger(&node))
+    };
     assert!((before + 600..=Time::now().unix() + 600).contains(&until.unix()), "{until}");
+    // By the clock that nobody can set, too.
+    let clock = volhold::agent::clock::boot_millis().unwrap().0;
+    assert!((booted.0 + 600_000..=clock + 600_000).contains(&until_boot.0), "{until_boot:?} at {clock}");
     write_status(&node, vec![guard("main", Gate::Open)]);
     assert_eq!(node.volhold(&["release", "main", "--for", "10m", "--confirm", VOLUME]).code, Some(4));
     assert_eq!(ledger(&node).len(), 1);

@@ -5,13 +5,16 @@ use super::{Action, Found, Guard, Place, State, no_fsck};
 use crate::decide::format::may_format;
 use crate::model::{
     BootMillis, Claim, DeviceFacts, DeviceReading, DeviceUse, FilesystemFacts, FormatEvidence, FormatPolicy, Fstype,
-    Mode, Observed, Reason, ReasonCode, SecondReading,
+    Mode, Observed, Reason, ReasonCode, Release, SecondReading,
 };
 
 pub(super) fn on_found(guard: &mut Guard, found: Found) -> Vec<Action> {
     guard.forget_examination();
     let released = match &found.records {
-        Observed::Seen(records) => records.released_until.filter(|until| *until > found.now),
+        Observed::Seen(records) => {
+            let stands = |release: &&Release| release.stands(found.now, &found.boot_id, found.now_boot);
+            records.released.as_ref().filter(stands).map(|release| release.until)
+        }
         Observed::Unknown(_) => None,
     };
     let place = found.place;

@@ -4,8 +4,8 @@
 use super::*;
 use crate::model::{
     BlkidAnswer, BlkidName, BootId, ClusterId, Content, ContentClass, DataDirReport, DevNum, DeviceUse, DirRole,
-    EtcdGeneration, FilesystemFacts, Fingerprint, Fstype, MemberId, RaftProgress, ReasonCode, SelectedBy, Selection,
-    VolumeAge, VolumeId, VolumeReading, Why,
+    EtcdGeneration, FilesystemFacts, Fingerprint, Fstype, MemberId, RaftProgress, ReasonCode, Release, SelectedBy,
+    Selection, VolumeAge, VolumeId, VolumeReading, Why,
 };
 
 const SIZE: u64 = 1 << 30;
@@ -52,6 +52,10 @@ fn facts() -> DeviceFacts {
     }
 }
 
+/// What the two clocks say.
+const NOW: i64 = 1_800_000_000;
+const NOW_BOOT: u64 = 90_000_000;
+
 fn found(place: Place, records: Observed<Records>, gate_open: bool) -> Found {
     Found {
         facts: facts(),
@@ -61,7 +65,8 @@ fn found(place: Place, records: Observed<Records>, gate_open: bool) -> Found {
         origin: Observed::Seen(Origin::NoProvider),
         gate_open,
         boot_id: BootId("boot".into()),
-        now: Time::from_unix(1_800_000_000).expect("a time"),
+        now: Time::from_unix(NOW).expect("a time"),
+        now_boot: Some(BootMillis(NOW_BOOT)),
     }
 }
 
@@ -462,11 +467,57 @@ fn from_every_end_a_new_look_keeps_the_order_of_things() {
     assert!(looks > 100, "only {looks} ends");
 }
 
+/// Said an hour ago, for two.
+fn release() -> Release {
+    Release {
+        until: Time::from_unix(NOW + 3600).expect("a time"),
+        until_boot: Some(BootMillis(NOW_BOOT + 3_600_000)),
+        said_at: Time::from_unix(NOW - 3600).expect("a time"),
+        boot_id: BootId("boot".into()),
+    }
+}
+
+/// Is the device still somebody else's when both clocks have gone on (or the wall clock back) by so many seconds?
+fn still_released(release: &Release, boot: &str, wall: i64, real: u64) -> bool {
+    let released = Observed::Seen(Records { released: Some(release.clone()), ..Records::default() });
+    let found = Found {
+        boot_id: BootId(boot.into()),
+        now: Time::from_unix(NOW + wall).expect("a time"),
+        now_boot: Some(BootMillis(NOW_BOOT + 1000 * real)),
+        ..found(Place::Free, released, false)
+    };
+    let guard = Guard::new(policy(Mode::Enforce, FormatPolicy::Never, Fstype::Ext4));
+    let (guard, _) = step(guard, Event::LookAgain);
+    let (guard, actions) = step(guard, Event::Found(Box::new(found)));
+    let let_go = guard.reasons().iter().any(|reason| reason.code == ReasonCode::ReleasedByOperator);
+    assert_eq!(let_go, matches!(actions.as_slice(), [Action::LetGo, ..]), "{actions:?}");
+    let_go
+}
+
+#[test]
+fn a_clock_that_is_set_makes_no_release_longer_or_shorter() {
+    let day = 86_400;
+    for wall in [-3650 * day, -day, 0, day] {
+        assert!(still_released(&release(), "boot", wall, 3599), "the wall clock went on by {wall}");
+        assert!(!still_released(&release(), "boot", wall, 3600), "the wall clock went on by {wall}");
+    }
+}
+
+#[test]
+fn after_a_reboot_a_clock_that_was_set_back_ends_a_release() {
+    // The new boot's own clock says nothing of it.
+    for (wall, stands) in [(0, true), (3599, true), (3600, false), (-3600, true), (-3601, false), (-86_400, false)] {
+        assert_eq!(still_released(&release(), "another boot", wall, 0), stands, "{wall}");
+        // An earlier version noted the wall clock only.
+        let old = Release { until_boot: None, ..release() };
+        assert_eq!(still_released(&old, "boot", wall, 0), stands, "{wall}");
+    }
+}
+
 #[test]
 fn a_release_lets_go_of_what_is_held_and_leaves_an_open_gate_alone() {
     for gate_open in [false, true] {
-        let until = Time::from_unix(1_800_003_600);
-        let released = Observed::Seen(Records { released_until: until, ..Records::default() });
+        let released = Observed::Seen(Records { released: Some(release()), ..Records::default() });
         let guard = Guard::new(policy(Mode::Enforce, FormatPolicy::Never, Fstype::Ext4));
         let (guard, _) = step(guard, Event::LookAgain);
         let (guard, actions) = step(guard, Event::Found(Box::new(found(Place::Mounted, released, gate_open))));

@@ -1,10 +1,11 @@
 //! `release NAME --for TIME`: lets a person's own tools have the device for a while.
 
 use super::{FactToBe, Plan, Step, Subject, plan_and_record};
+use crate::agent::clock::boot_millis;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Context, Failure};
 use crate::cli::text::{moment, span};
-use crate::model::{Gate, GuardName, Time};
+use crate::model::{BootMillis, Gate, GuardName, Time};
 use std::time::Duration;
 
 /// Longest time to let go for: a release that is forgotten must end by itself.
@@ -33,6 +34,7 @@ fn plan(subject: &Subject<'_>, time: Duration) -> Result<Plan, Failure> {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     let until = Time::from_unix(Time::now().unix().saturating_add(seconds))
         .ok_or_else(|| Failure::new(Exit::Usage, "that is too long"))?;
+    let until_boot = boot_millis().and_then(|now| now.0.checked_add(time.as_secs().checked_mul(1000)?)).map(BootMillis);
     let device = subject.status.as_ref().and_then(|s| s.device.as_ref());
     let node = device.map_or_else(|| "the device".to_owned(), |d| d.node.clone());
     let name = &subject.guard.name;
@@ -67,7 +69,7 @@ fn plan(subject: &Subject<'_>, time: Duration) -> Result<Plan, Failure> {
         facts,
         steps,
         volume,
-        fact: FactToBe::Released(until),
+        fact: FactToBe::Released(until, until_boot),
         sets_ledger_aside: false,
     })
 }

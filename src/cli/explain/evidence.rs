@@ -503,8 +503,8 @@ fn record_lines(records: &Records) -> Vec<EvidenceLine> {
     if let Some((cluster, member)) = &records.identity_changed {
         add(Mark::Found, format!("ids changed to cluster {cluster}, member {member} while the gate was open"));
     }
-    if let Some(until) = records.released_until {
-        add(Mark::Found, format!("let go by a person until {}", moment(until)));
+    if let Some(release) = &records.released {
+        add(Mark::Found, format!("let go by a person until {}", moment(release.until)));
     }
     lines
 }

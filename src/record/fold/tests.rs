@@ -9,7 +9,7 @@
 )]
 
 use super::*;
-use crate::model::{BootId, DevNum};
+use crate::model::{BootId, BootMillis, DevNum};
 use proptest::prelude::*;
 
 const HERE: &str = "vol-here";
@@ -398,10 +398,17 @@ fn an_answer_of_old_does_not_cover_another_filesystem_that_came_since() {
 #[test]
 fn a_release_is_the_nodes_and_ends_with_a_retry() {
     let until = Time::from_unix(5000).unwrap();
-    let release = on(OTHER, None, Fact::Released { until });
-    assert_eq!(node_only(std::slice::from_ref(&release)).released_until, Some(until));
-    assert_eq!(node_only(&[release.clone(), here(Fact::Retried)]).released_until, None);
-    assert_eq!(volume_only(&[here(Fact::Released { until })]).released_until, None);
+    let fact = Fact::Released { until, until_boot: Some(BootMillis(7)) };
+    let release = on(OTHER, None, fact.clone());
+    let expected = Release {
+        until,
+        until_boot: Some(BootMillis(7)),
+        said_at: Time::from_unix(1000).unwrap(),
+        boot_id: BootId("boot".into()),
+    };
+    assert_eq!(node_only(std::slice::from_ref(&release)).released, Some(expected));
+    assert_eq!(node_only(&[release.clone(), here(Fact::Retried)]).released, None);
+    assert_eq!(volume_only(&[here(fact)]).released, None);
 }
 
 fn any_fact() -> impl Strategy<Value = Fact> {

@@ -202,7 +202,10 @@ fn any_fact() -> impl Strategy<Value = Fact> {
             Just(Adoption::Identity), Just(Adoption::Restored), Just(Adoption::NewCluster), Just(Adoption::Replacement)
         ].prop_map(|what| Fact::Adopted { what, confirmed: "x".into() }),
         1 => Just(Fact::Retried),
-        1 => (0..9_i64).prop_map(|at| Fact::Released { until: Time::from_unix(at).unwrap() }),
+        1 => (0..9_i64).prop_map(|at| Fact::Released {
+            until: Time::from_unix(at).unwrap(),
+            until_boot: None,
+        }),
         1 => "[ -~]{0,40}".prop_map(|output| Fact::Fsck { exit: None, output }),
     ]
 }
