@@ -1,7 +1,8 @@
 //! `volhold run` and `volhold gate check`: the agent itself, and the verdict asked once more before etcd starts.
 
 use super::exit::Exit;
-use super::output::{Context, Failure, diagnose};
+use super::explain;
+use super::output::{AS_ROOT, Context, Failure, tell};
 use super::wait::{default_run, shout, tell_held};
 use crate::agent::kernel::{self, Kernel};
 use crate::agent::{self, GateCheck};
@@ -42,19 +43,20 @@ pub fn needs_root(what: &str) -> Result<(), Failure> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    Err(Failure::new(Exit::NoPermission, format!("only root may {what}"))
-        .advise("in a unit that runs as another user: ExecStartPre=+volhold gate check NAME"))
+    Err(Failure::new(Exit::NoPermission, format!("only root may {what}")).advise(AS_ROOT))
 }
 
 /// May etcd start on this guard's volume, now?
 pub fn gate_check(context: &Context, name: &GuardName) -> Result<Exit, Failure> {
-    needs_root("ask about a gate")?;
+    needs_root("ask about a gate").map_err(|failure| {
+        failure.advise(format!("in a unit that runs as another user: ExecStartPre=+volhold gate check {name}"))
+    })?;
     let config = context.config();
     let run = config.as_ref().map_or_else(|_unusable| default_run(), |config| config.paths.run.clone());
     if let Some(bypass) = crate::gate::files::bypass(&run, name) {
         let kept = config.map_or(Ok(()), |config| agent::bypass::keep_from_verb(&config, &bypass));
         if let Err(error) = kept {
-            diagnose(&format!("volhold: the bypass is not on record: {error}\n"));
+            tell(&format!("volhold: the bypass is not on record: {error}"), [""; 0]);
         }
         return Ok(shout(&bypass));
     }
@@ -62,21 +64,22 @@ pub fn gate_check(context: &Context, name: &GuardName) -> Result<Exit, Failure> 
     Ok(match agent::gate_check(&config, name) {
         GateCheck::Open | GateCheck::Observes => Exit::Ok,
         GateCheck::NotYet => {
-            diagnose(&format!(
-                "volhold: the gate of {name} has not opened in this boot\n  volhold status\n  volhold explain {name}\n"
-            ));
+            tell(
+                &format!("volhold: the gate of {name} has not opened in this boot"),
+                ["volhold status", &format!("volhold explain {name}")],
+            );
             Exit::Held
         }
         GateCheck::Held(reasons) => {
             // The agent, if there is one, shall see it too, so that `explain` says the same.
             if let Err(error) = crate::gate::files::post_request(&config.paths.run, name) {
-                diagnose(&format!("volhold: the agent is not told: {error}\n"));
+                tell(&format!("volhold: the agent is not told: {error}"), [""; 0]);
             }
             tell_held(name, &reasons);
             Exit::Held
         }
         GateCheck::NotConfigured => {
-            return Err(Failure::new(Exit::BadConfig, format!("no guard is called {name}")));
+            return Err(explain::not_configured(&config, name));
         }
     })
 }

@@ -122,7 +122,7 @@ pub enum Verb {
     Release {
         name: GuardName,
         /// For how long, such as 30m or 1h
-        #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+        #[arg(long = "for", value_name = "TIME", value_parser = with_unit)]
         for_: Duration,
         /// The volume id, typed again: consent without a terminal
         #[arg(long, value_name = "ID")]
@@ -250,6 +250,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| format!("`{text}` is too long"))
 }
 
+/// The same, and the unit is said: whoever lets a device go for `--for 1` means hours, or minutes.
+pub fn with_unit(text: &str) -> Result<Duration, String> {
+    if text.ends_with(|c: char| c.is_ascii_digit()) {
+        return Err(format!("no unit of time: write {text}m or {text}h"));
+    }
+    duration(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,6 +277,10 @@ mod tests {
         );
         for wrong in ["", "h", "1w", "-1s", "1.5h", "99999999999999999999s", "9999999999999999999d"] {
             assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(with_unit("90s"), Ok(Duration::from_secs(90)));
+        for wrong in ["1", "90", "", "h"] {
+            assert!(with_unit(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -9,7 +9,7 @@ pub mod release;
 
 use super::exit::Exit;
 use super::explain;
-use super::output::{Context, Failure, diagnose, io_failure, put};
+use super::output::{AS_ROOT, Context, Failure, diagnose, io_failure, put};
 use super::status::agent_of;
 use super::text::{Screen, Tone, clean};
 use crate::config::{Config, GuardConfig};
@@ -204,7 +204,7 @@ pub fn ledger_failure(error: &NodeLedgerError) -> Failure {
         if source.kind() == std::io::ErrorKind::PermissionDenied);
     let exit = if denied { Exit::NoPermission } else { Exit::Error };
     let failure = Failure::new(exit, "nothing was recorded").because(error);
-    if denied { failure.advise("this needs root") } else { failure }
+    if denied { failure.advise(AS_ROOT) } else { failure }
 }
 
 /// Was the consent given? `ids` are the ones that count; any of them will do.
@@ -229,7 +229,9 @@ fn consent(given: Option<&str>, ids: &[String]) -> Result<String, Failure> {
     if ids.contains(&typed) {
         Ok(typed)
     } else {
-        Err(Failure::new(Exit::Usage, format!("`{typed}` is not {wanted}, nothing was recorded")))
+        let typed = if typed.is_empty() { "nothing".to_owned() } else { format!("`{typed}`") };
+        Err(Failure::new(Exit::Usage, "the id is another one, nothing was recorded")
+            .advise(format!("typed: {typed}; expected: {wanted}")))
     }
 }
 

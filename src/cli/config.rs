@@ -2,9 +2,10 @@
 
 use super::args::Output;
 use super::exit::Exit;
-use super::output::{Context, Failure, put};
+use super::output::{AS_ROOT, Context, Failure, put};
 use super::text::Tone;
-use crate::config::{ConfigError, Loaded, Place, Sources, device_words, json, load, toml};
+use crate::act::datadir;
+use crate::config::{ConfigError, GuardConfig, Loaded, Place, Sources, device_words, json, load, toml};
 use crate::model::{Mode, PublishDir};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ pub fn unusable(error: &ConfigError) -> Failure {
     };
     let mut failure = Failure::new(exit, "the configuration cannot be used");
     failure.causes = error.lines();
-    failure
+    if exit == Exit::NoPermission { failure.advise(AS_ROOT) } else { failure }
 }
 
 /// The document of `config check -o json`.
@@ -66,7 +67,7 @@ pub fn check(context: &Context, path: Option<&Path>) -> Result<Exit, Failure> {
         kind: "ConfigCheck",
         path: path.clone(),
         guards: guards.collect(),
-        remarks: config.remarks(),
+        remarks: config.remarks().into_iter().chain(config.guards.iter().filter_map(unknown_owner)).collect(),
     };
     context.print(&document, |screen| {
         screen.tone(Tone::Good, &format!("{} is right.", path.display()));
@@ -84,6 +85,19 @@ pub fn check(context: &Context, path: Option<&Path>) -> Result<Exit, Failure> {
         }
     })?;
     Ok(Exit::Ok)
+}
+
+/// An owner that this machine does not know. Only told: an image may be built where its users are not made yet.
+fn unknown_owner(guard: &GuardConfig) -> Option<String> {
+    let owner = guard.owner.as_ref()?;
+    let error = datadir::owner_ids(&owner.user, &owner.group).err()?;
+    Some(format!(
+        "guard {}: owner = \"{}:{}\", but {error}: where that stays so, a fresh etcd is held [{}]",
+        guard.name,
+        owner.user,
+        owner.group,
+        error.reason().code
+    ))
 }
 
 /// The document of `config show -o json`.

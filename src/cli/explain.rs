@@ -11,7 +11,7 @@ pub use evidence::{EvidenceLine, device_lines, dir_lines, finding_title, reading
 use super::args::ExplainArgs;
 use super::exit::Exit;
 use super::manual::{Names, Page, Severity, page};
-use super::output::{Context, Failure};
+use super::output::{AS_ROOT, Context, Failure};
 use super::status::{agent_of, reason_line};
 use super::text::{Screen, Tone, bytes, since};
 use crate::config::{Config, GuardConfig};
@@ -74,11 +74,14 @@ pub fn run(context: &Context, args: &ExplainArgs) -> Result<Exit, Failure> {
 
 /// The guard's configuration; a guard that nobody configured is a mistake in the configuration, not a wait.
 pub fn known<'a>(config: &'a Config, name: &GuardName) -> Result<&'a GuardConfig, Failure> {
-    config.guards.iter().find(|g| &g.name == name).ok_or_else(|| {
-        let names: Vec<&str> = config.guards.iter().map(|g| g.name.as_str()).collect();
-        let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        Failure::new(Exit::BadConfig, format!("no guard is called {name}")).advise(format!("configured: {known}"))
-    })
+    config.guards.iter().find(|g| &g.name == name).ok_or_else(|| not_configured(config, name))
+}
+
+/// Whoever mistyped a name sees those that there are.
+pub fn not_configured(config: &Config, name: &GuardName) -> Failure {
+    let names: Vec<&str> = config.guards.iter().map(|g| g.name.as_str()).collect();
+    let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Failure::new(Exit::BadConfig, format!("no guard is called {name}")).advise(format!("configured: {known}"))
 }
 
 /// The last decision about a guard; `None` where none was made on this node.
@@ -88,7 +91,7 @@ pub fn decision(config: &Config, name: &GuardName) -> Result<Option<Decision>, F
             if source.kind() == std::io::ErrorKind::PermissionDenied);
         let exit = if denied { Exit::NoPermission } else { Exit::Error };
         let failure = Failure::new(exit, format!("the last decision about {name} cannot be read")).because(&error);
-        if denied { failure.advise("this needs root") } else { failure }
+        if denied { failure.advise(AS_ROOT) } else { failure }
     })
 }
 
@@ -197,6 +200,10 @@ fn summary(
             Some(cause) => format!("{name} is waiting: {cause}."),
             None => format!("{name} is waiting: it is still being examined, and nothing speaks against it so far."),
         },
+        // What nobody has mounted is read as bytes only.
+        Some((Gate::Open, false)) if !enforced && decision.is_none_or(|d| d.evidence.start.is_none()) => {
+            format!("{name} observes, and nothing speaks against it so far: its data is read once somebody mounts it.")
+        }
         Some((Gate::Open, false)) => match warning {
             Some(warning) => format!("{name} is open, with a warning: {warning}."),
             None => format!("{name} is open: nothing speaks against it."),

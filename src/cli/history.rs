@@ -125,7 +125,8 @@ fn draw(screen: &mut Screen, document: &History) {
     // One guard needs no column of its own.
     let many =
         document.entries.iter().any(|line| document.entries.first().is_some_and(|first| first.guard != line.guard));
-    let guard_width = if many { 13 } else { 0 };
+    let longest = document.entries.iter().map(|line| line.guard.as_str().len()).max().unwrap_or(0);
+    let guard_width = if many { longest.clamp(5, 30).saturating_add(2) } else { 0 };
     let head = if many { "GUARD" } else { "" };
     screen.cells(Some(Tone::Head), &[(22, "TIME"), (guard_width, head), (10, "WHAT"), (0, "HOW IT ENDED")]);
     for line in &document.entries {

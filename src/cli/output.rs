@@ -5,12 +5,15 @@
 
 use super::args::Output;
 use super::exit::Exit;
-use super::text::{Screen, clean, clean_json};
+use super::text::{Screen, clean_json};
 use crate::agent::standing::{Standing, standing};
 use crate::config::{Config, Sources};
 use crate::record::boot_id;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
+
+/// What to do where the system has refused.
+pub const AS_ROOT: &str = "this needs root: run it again with sudo";
 
 /// What every verb is given.
 #[derive(Debug)]
@@ -50,14 +53,7 @@ impl Failure {
 
     /// Prints it to standard error.
     pub fn report(&self) -> Exit {
-        let mut text = format!("volhold: {}\n", clean(&self.message));
-        for cause in &self.causes {
-            text.push_str(&format!("  {}\n", clean(cause)));
-        }
-        if let Some(advice) = &self.advice {
-            text.push_str(&format!("  {}\n", clean(advice)));
-        }
-        diagnose(&text);
+        tell(&format!("volhold: {}", self.message), self.causes.iter().chain(&self.advice));
         self.exit
     }
 }
@@ -69,7 +65,8 @@ pub fn io_failure(what: impl Into<String>, error: &std::io::Error) -> Failure {
         std::io::ErrorKind::NotFound => Exit::NoMatch,
         _ => Exit::Error,
     };
-    Failure::new(exit, what).because(error)
+    let failure = Failure::new(exit, what).because(error);
+    if exit == Exit::NoPermission { failure.advise(AS_ROOT) } else { failure }
 }
 
 impl Context {
@@ -78,11 +75,7 @@ impl Context {
         let standing = self.standing()?;
         let problems = standing.problems();
         if !problems.is_empty() {
-            let mut text = "volhold: the configuration cannot be used\n".to_owned();
-            for problem in &problems {
-                text.push_str(&format!("  {}\n", clean(problem)));
-            }
-            diagnose(&text);
+            tell("volhold: the configuration cannot be used", &problems);
         }
         Ok(standing.config)
     }
@@ -122,6 +115,21 @@ pub fn put(text: &str) -> Result<(), Failure> {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(io_failure("cannot write the answer", &e)),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// Says something on standard error: a sentence, and what belongs to it, indented below. On a terminal it is wrapped; in a
+/// journal or a pipe each stays one line, which is what is searched.
+pub fn tell<T: AsRef<str>>(first: &str, more: impl IntoIterator<Item = T>) {
+    let mut screen = Screen::new(false);
+    if !std::io::stderr().is_terminal() {
+        screen = screen.unwrapped();
+    }
+    // What does not fit goes on below, further in than what follows.
+    screen.hanging_words(0, 4, first);
+    for text in more {
+        screen.hanging_words(2, 4, text.as_ref());
+    }
+    diagnose(&screen.finish());
 }
 
 /// Writes to standard error. Where that is gone, nobody is left to be told.

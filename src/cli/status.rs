@@ -5,14 +5,14 @@
 //! second way with failures of its own to the one screen that must never be missing.
 
 use super::exit::Exit;
-use super::output::{Context, Failure};
+use super::output::{AS_ROOT, Context, Failure};
 use super::text::{Screen, Tone, bytes, count, since};
 use crate::config::Config;
 use crate::gate::GateError;
 use crate::gate::files::{bypasses, read_status};
 use crate::model::{
-    AgentFacts, DataDirReport, EtcdGeneration, Gate, GuardName, GuardStatus, Mode, Progress, Publish, Reason,
-    StateName, Status, StatusDocument, Time,
+    AgentFacts, DataDirReport, DeviceUse, EtcdGeneration, Gate, GuardName, GuardStatus, Mode, Progress, Publish,
+    Reason, StateName, Status, StatusDocument, Time,
 };
 
 /// Reads the status file. `None`: there is none, so no agent has run since this machine started.
@@ -32,15 +32,23 @@ pub fn gate_failure(what: &str, error: &GateError) -> Failure {
     };
     let exit = if denied { Exit::NoPermission } else { Exit::Error };
     let failure = Failure::new(exit, what).because(error);
-    if denied { failure.advise("this needs root") } else { failure }
+    if denied { failure.advise(AS_ROOT) } else { failure }
 }
 
 /// The process that wrote it still runs, and is volhold.
 pub fn agent_of(status: Option<&Status>) -> AgentFacts {
-    let running = status.is_some_and(|s| {
-        std::fs::read_to_string(format!("/proc/{}/comm", s.pid)).is_ok_and(|comm| comm.trim_end() == "volhold")
-    });
+    let running =
+        status.is_some_and(|s| std::fs::read_to_string(format!("/proc/{}/stat", s.pid)).is_ok_and(|stat| lives(&stat)));
     AgentFacts::new(status, running)
+}
+
+/// A volhold that is not a mere entry of the process table, which keeps its name until its parent asks for its end.
+/// `/proc/PID/stat` is `PID (NAME) STATE …` (proc_pid_stat(5)); the name may hold anything but more than 15 bytes.
+fn lives(stat: &str) -> bool {
+    let Some((before, after)) = stat.rsplit_once(')') else { return false };
+    let name = before.split_once('(').map(|(_pid, name)| name);
+    // Zombie and dead.
+    name == Some("volhold") && !matches!(after.trim_start().chars().next(), None | Some('Z' | 'X' | 'x'))
 }
 
 pub fn run(context: &Context, timings: bool) -> Result<Exit, Failure> {
@@ -247,11 +255,11 @@ fn volume_line(guard: &GuardStatus) -> String {
         parts.push(device.node.clone());
         parts.push(bytes(device.size));
     }
-    parts.push(if guard.gate == Gate::Open && !guard.would_hold {
-        format!("at {}", places(guard))
-    } else {
-        format!("for {}", places(guard))
-    });
+    // Of a guard that observes, somebody else has mounted it, or nobody.
+    let mounted =
+        guard.device.iter().flat_map(|device| &device.uses).any(|other| matches!(other, DeviceUse::Mount { .. }));
+    let there = guard.gate == Gate::Open && !guard.would_hold && (guard.mode == Mode::Enforce || mounted);
+    parts.push(if there { format!("at {}", places(guard)) } else { format!("for {}", places(guard)) });
     parts.join(", ")
 }
 
@@ -315,6 +323,17 @@ pub fn reason_line(reason: &Reason) -> String {
 mod tests {
     use super::*;
     use crate::model::Progress;
+
+    #[test]
+    fn an_agent_that_has_died_does_not_run() {
+        for state in ["R", "S", "D", "T", "t"] {
+            assert!(lives(&format!("41 (volhold) {state} 1 41 41 0 -1")), "{state}");
+        }
+        for stat in ["41 (volhold) Z 1", "41 (volhold) X 1", "41 (volhold)", "41 (etcd) S 1", "41 (a (volhold) S 1", ""]
+        {
+            assert!(!lives(stat), "{stat}");
+        }
+    }
 
     #[test]
     fn progress_of_nothing_is_no_division_by_zero() {

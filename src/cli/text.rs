@@ -23,11 +23,17 @@ pub enum Tone {
 pub struct Screen {
     out: String,
     colour: bool,
+    width: usize,
 }
 
 impl Screen {
     pub fn new(colour: bool) -> Self {
-        Screen { out: String::new(), colour }
+        Screen { out: String::new(), colour, width: WIDTH }
+    }
+
+    /// For whoever reads line by line: nothing is wrapped from here on.
+    pub fn unwrapped(self) -> Self {
+        Screen { width: usize::MAX, ..self }
     }
 
     /// The finished page.
@@ -46,11 +52,21 @@ impl Screen {
 
     /// A paragraph in one tone.
     pub fn tone(&mut self, tone: Tone, text: &str) {
-        for line in wrap(&clean(text), WIDTH) {
+        for line in wrap(&clean(text), self.width) {
             let line = self.painted(tone, &line);
             self.out.push_str(&line);
             self.out.push('\n');
         }
+    }
+
+    /// Text whose first line is indented by `first` and all further ones by `indent`.
+    pub fn hanging_words(&mut self, first: usize, indent: usize, text: &str) {
+        let text = clean(text);
+        let mut lines =
+            wrap_from(&text, self.width.saturating_sub(indent), self.width.saturating_sub(first)).into_iter();
+        let begin = lines.next().unwrap_or_default();
+        self.push_line(&format!("{}{begin}", " ".repeat(first)));
+        lines.for_each(|line| self.push_line(&format!("{}{line}", " ".repeat(indent))));
     }
 
     /// `lead` on the first line, further lines indented by `indent`.
@@ -59,7 +75,7 @@ impl Screen {
         let lead = lead.trim_end();
         let pad = " ".repeat(indent);
         let text = clean(text);
-        let mut lines = wrap(&text, WIDTH.saturating_sub(indent).max(20)).into_iter();
+        let mut lines = wrap(&text, self.width.saturating_sub(indent).max(20)).into_iter();
         if lead.chars().count() >= indent && !lead.is_empty() {
             self.push_line(lead);
             lines.next().into_iter().chain(lines).for_each(|line| self.push_line(&format!("{pad}{line}")));
@@ -113,8 +129,19 @@ impl Screen {
     }
 }
 
-/// Breaks at spaces; a word longer than the width is cut. Runs of spaces inside a line are kept, so that columns stay.
+/// Longest word that is left whole on a line too narrow for it: a path, a device's name, a digest, which nobody could copy in
+/// pieces. Whatever is longer comes from a hostile volume.
+const UNBROKEN: usize = 255;
+
+/// Breaks at spaces; a word longer than the width has its line for itself, and one without end is cut. Runs of spaces inside
+/// a line are kept, so that columns stay.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    wrap_from(text, width, width)
+}
+
+/// The same, with another width for the first line.
+fn wrap_from(text: &str, others: usize, first: usize) -> Vec<String> {
+    let mut width = first;
     let mut lines = Vec::new();
     let mut line = String::new();
     let mut used = 0_usize;
@@ -123,15 +150,16 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
         if used > 0 && used.saturating_add(word.chars().count()) > width {
             lines.push(line.trim_end().to_owned());
             line.clear();
-            used = 0;
+            (used, width) = (0, others);
         }
+        let whole = word.chars().count() <= UNBROKEN;
         for c in piece.chars() {
-            if used >= width && c != ' ' {
+            if used >= width && c != ' ' && !whole {
                 lines.push(line.trim_end().to_owned());
                 line.clear();
-                used = 0;
+                (used, width) = (0, others);
             }
-            if used < width {
+            if used < width || (whole && c != ' ') {
                 line.push(c);
                 used = used.saturating_add(1);
             }
@@ -205,12 +233,32 @@ mod tests {
 
     #[test]
     fn no_wrapped_line_is_wider_than_asked_and_no_letter_is_lost() {
-        let text = format!("short words and then one {} that nobody can break, twice", "x".repeat(190));
+        let text = format!("short words and then one {} that nobody can break, twice", "x".repeat(1900));
         let lines = wrap(&text, 33);
         assert!(lines.iter().all(|l| l.chars().count() <= 33), "{lines:?}");
         let squeeze = |s: &str| s.chars().filter(|c| *c != ' ').collect::<String>();
         assert_eq!(squeeze(&lines.concat()), squeeze(&text));
         assert_eq!(wrap("", 10), [""]);
+    }
+
+    #[test]
+    fn a_path_that_somebody_has_to_copy_is_not_cut() {
+        let path = format!("/dev/disk/by-id/{}", "x".repeat(60));
+        let lines = wrap(&format!("the device {path} is not there"), 40);
+        assert_eq!(lines, ["the device", path.as_str(), "is not there"]);
+    }
+
+    #[test]
+    fn what_is_told_line_by_line_is_not_wrapped() {
+        let text = "many short words ".repeat(20);
+        let mut page = Screen::new(false);
+        page.hanging_words(2, 4, &text);
+        let lines: Vec<String> = page.finish().lines().map(str::to_owned).collect();
+        assert!(lines.len() > 4 && lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:#?}");
+        assert!(lines[0].starts_with("  many") && lines[1..].iter().all(|line| line.starts_with("    ")), "{lines:#?}");
+        let mut page = Screen::new(false).unwrapped();
+        page.hanging_words(2, 4, &text);
+        assert_eq!(page.finish(), format!("  {}\n", text.trim_end()));
     }
 
     #[test]

@@ -4,9 +4,8 @@
 
 use super::exit::Exit;
 use super::explain;
-use super::output::{Context, Failure, diagnose};
+use super::output::{self, Context, Failure};
 use super::status::{gate_failure, gate_word, reason_line, state_word};
-use super::text::clean;
 use crate::gate::{Until, WaitOutcome};
 use crate::model::{Bypass, Gate, GuardName, GuardStatus, Mode, Reason};
 use crate::record::boot_id;
@@ -14,6 +13,9 @@ use crate::worker::Keeper;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Where one sentence is all that is said.
+const NOTHING: [&str; 0] = [];
 
 /// `decided`: a hold ends the wait too, as a success: what waits is not etcd.
 pub fn run(context: &Context, name: &GuardName, timeout: Option<Duration>, decided: bool) -> Result<Exit, Failure> {
@@ -29,7 +31,7 @@ pub fn run(context: &Context, name: &GuardName, timeout: Option<Duration>, decid
     };
     if mode == Mode::Observe {
         // As `gate check` has it: a guard that observes holds nothing back, and its gate never opens.
-        diagnose(&format!("volhold: {name} observes: it holds nothing back\n"));
+        output::tell(&format!("volhold: {name} observes: it holds nothing back"), NOTHING);
         return Ok(Exit::Ok);
     }
     let boot_id = boot_id().map_err(|e| Failure::new(Exit::Error, "cannot tell which boot this is").because(&e))?;
@@ -53,7 +55,7 @@ pub fn run(context: &Context, name: &GuardName, timeout: Option<Duration>, decid
         }
         WaitOutcome::TimedOut(status) => {
             let state = status.map_or("the agent has said nothing about it", |s| gate_word(&s));
-            diagnose(&format!("volhold: the time is over; {name}: {state}\n"));
+            output::tell(&format!("volhold: the time is over; {name}: {state}"), NOTHING);
             Exit::TryLater
         }
     })
@@ -68,7 +70,9 @@ fn keep_held(run: &Path, status: &GuardStatus, keeper: &mut Option<Keeper>) {
     }
     match Keeper::start(run, &status.name) {
         Ok(started) => *keeper = Some(started),
-        Err(error) => diagnose(&format!("volhold: {}: no copy of the claim is kept here: {error}\n", status.name)),
+        Err(error) => {
+            output::tell(&format!("volhold: {}: no copy of the claim is kept here: {error}", status.name), NOTHING);
+        }
     }
 }
 
@@ -92,31 +96,25 @@ pub fn default_run() -> PathBuf {
 
 /// Says on standard error that nobody has looked at what is behind this gate.
 pub fn shout(bypass: &Bypass) -> Exit {
-    diagnose(&format!(
-        "volhold: {} is BYPASSED until the next boot: its volume and data were NOT checked\n  {}\n  volhold status\n",
-        bypass.name,
-        clean(&bypass.note)
-    ));
+    output::tell(
+        &format!("volhold: {} is BYPASSED until the next boot: its volume and data were NOT checked", bypass.name),
+        [&bypass.note, "volhold status"],
+    );
     Exit::Ok
 }
 
 /// Says on standard error that a guard is held, and why.
 pub fn tell_held(name: &GuardName, reasons: &[Reason]) {
-    let mut text = format!("volhold: {name} is HELD\n");
-    for reason in reasons {
-        text.push_str(&format!("  {}\n", clean(&reason_line(reason))));
-    }
-    text.push_str(&format!("  volhold explain {name}\n"));
-    diagnose(&text);
+    let next = format!("volhold explain {name}");
+    output::tell(&format!("volhold: {name} is HELD"), reasons.iter().map(reason_line).chain([next]));
 }
 
 fn tell(status: &GuardStatus) {
     let mut text = format!("volhold: {}: {} ({})", status.name, gate_word(status), state_word(status.state));
     if let Some(reason) = status.reasons.first() {
-        text.push_str(&format!(", {}", clean(&reason_line(reason))));
+        text.push_str(&format!(", {}", reason_line(reason)));
     } else if let Some(progress) = &status.progress {
-        text.push_str(&format!(", {}", clean(&progress.what)));
+        text.push_str(&format!(", {}", progress.what));
     }
-    text.push('\n');
-    diagnose(&text);
+    output::tell(&text, NOTHING);
 }

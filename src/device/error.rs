@@ -41,7 +41,10 @@ impl DeviceError {
         let requested = requested.to_owned();
         match source.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR) => {
-                DeviceError::Missing { requested, detail: format!("{} does not exist", path.display()) }
+                // Mostly it is the very name that was asked for; then once is enough.
+                let what =
+                    if path.display().to_string() == requested { "it".into() } else { path.display().to_string() };
+                DeviceError::Missing { requested, detail: format!("{what} does not exist") }
             }
             Some(libc::ENXIO | libc::ENODEV) => DeviceError::Missing {
                 requested,

@@ -224,6 +224,7 @@ fn wrong_usage_ends_with_2_and_says_so_on_standard_error() {
         &["explain", "Main"],
         &["release", "main"],
         &["release", "main", "--for", "soon"],
+        &["release", "main", "--for", "1"],
         &["release", "main", "--for", "0s"],
         &["adopt", "main", "--restored", "--new-cluster"],
         &["status", "-o", "yaml"],
@@ -262,8 +263,14 @@ fn a_guard_that_nobody_configured_ends_with_78_everywhere() {
         &["adopt", "other"],
         &["retry", "other"],
         &["release", "other", "--for", "1h"],
+        &["plan", "other"],
+        &["history", "other"],
+        &["doctor", "other"],
     ] {
-        assert_eq!(node.volhold(args).code, Some(78), "{args:?}");
+        let answer = node.volhold(args);
+        assert_eq!(answer.code, Some(78), "{args:?}");
+        // Whoever mistyped it sees what there is.
+        assert!(answer.stderr.contains("configured: main"), "{args:?}: {answer:#?}");
     }
 }
 
@@ -442,6 +449,7 @@ fn without_the_typed_id_nothing_is_recorded() {
         let answer = node.volhold(args);
         assert_eq!(answer.code, Some(2), "{args:?}: {answer:#?}");
         assert!(answer.stdout.contains("This will"), "the plan comes first: {answer:#?}");
+        assert!(answer.stderr.contains(VOLUME), "it is not said what was to be typed: {answer:#?}");
         let answer = node.volhold(&[args, &["-o", "json"]].concat());
         assert_eq!(answer.code, Some(2), "{args:?}: {answer:#?}");
         let document = answer.json();
@@ -521,6 +529,98 @@ fn records_need_root() {
         assert_eq!(answer.code, Some(77), "{args:?}: {answer:#?}");
         assert!(answer.stderr.contains("root"), "{answer:#?}");
     }
+    for args in [&["plan"][..], &["doctor"], &["disable", "main"]] {
+        let answer = node.volhold(args);
+        assert_eq!(answer.code, Some(77), "{args:?}: {answer:#?}");
+        // What is said to do fits the verb: only `gate check` stands in units.
+        assert!(answer.stderr.contains("sudo") && !answer.stderr.contains("ExecStartPre"), "{answer:#?}");
+    }
+    let answer = node.volhold(&["gate", "check", "main"]);
+    assert!(answer.code == Some(77) && answer.stderr.contains("ExecStartPre=+volhold gate check main"), "{answer:#?}");
+}
+
+/// What a verb says on a terminal, standard error included.
+fn on_a_terminal(node: &Node, verb: &str) -> String {
+    let line = format!("stty cols 80; exec {} {verb}", env!("CARGO_BIN_EXE_volhold"));
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).stdin(Stdio::null());
+    command.env("VOLHOLD_CONFIG", node.path("config.toml")).env("NO_COLOR", "1").env("TERM", "xterm");
+    let output = command.output().expect("script runs");
+    String::from_utf8(output.stdout).unwrap().replace('\r', "")
+}
+
+#[test]
+fn what_is_said_while_waiting_is_wrapped_on_a_terminal_and_one_line_in_a_journal() {
+    let node = node();
+    write_status(&node, vec![guard("main", Gate::Held)]);
+    let shown = on_a_terminal(&node, "wait main --timeout 1s");
+    let long = reason(ReasonCode::BackupSuperblockFound).message;
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    assert!(!shown.contains(&long) && shown.contains("HELD"), "{shown}");
+    let answer = node.volhold(&["wait", "main", "--timeout", "1s"]);
+    assert!(answer.stderr.lines().any(|line| line.contains(&long)), "{answer:#?}");
+}
+
+#[test]
+fn an_agent_that_died_and_was_not_buried_does_not_run() {
+    let node = node();
+    write_status(&node, vec![guard("main", Gate::Open)]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_volhold"))
+        .args(["wait", "main"])
+        .env("VOLHOLD_CONFIG", node.path("config.toml"))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut status = node.status_file().unwrap();
+    status["pid"] = child.id().into();
+    std::fs::write(node.path("run/status.json"), serde_json::to_vec(&status).unwrap()).unwrap();
+    let running = || node.volhold(&["status", "-o", "json"]).json()["agent"]["running"].clone();
+    let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    // The name is the program's from its first instant on.
+    crate::common::node::await_change(&node.path(""), crate::common::node::PATIENCE, || state().contains("(volhold)"));
+    assert_eq!(running(), true);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().cast_signed()), nix::sys::signal::Signal::SIGKILL)
+        .unwrap();
+    crate::common::node::await_change(&node.path(""), crate::common::node::PATIENCE, || state().contains(") Z "));
+    assert_eq!(running(), false);
+    child.wait().unwrap();
+}
+
+#[test]
+fn an_owner_that_this_machine_does_not_know_is_told_and_is_no_mistake() {
+    let node = Node::new();
+    let mut guard = Guard::enforce("main", "/dev/volhold-test-nothing", &node.path("mnt"));
+    guard.more = "owner = \"nobody-of-volhold:root\"\n".to_owned();
+    node.configure(&[guard]);
+    let answer = node.volhold(&["config", "check"]);
+    assert_eq!(answer.code, Some(0), "an image may be built elsewhere: {answer:#?}");
+    assert!(answer.stdout.contains("wrong-owner"), "{answer:#?}");
+    assert_fits(&answer);
+    let remarks = node.volhold(&["config", "check", "-o", "json"]).json()["remarks"].clone();
+    assert!(remarks[0].as_str().is_some_and(|it| it.contains("no user `nobody-of-volhold`")), "{remarks:#}");
+    let mut guard = Guard::enforce("main", "/dev/volhold-test-nothing", &node.path("mnt"));
+    guard.more = "owner = \"nobody:4711\"\n".to_owned();
+    node.configure(&[guard]);
+    let remarks = node.volhold(&["config", "check", "-o", "json"]).json()["remarks"].clone();
+    assert_eq!(remarks, json!([]), "{remarks:#}");
+}
+
+#[test]
+fn inspect_says_of_a_mounted_volume_that_it_is_mounted() {
+    crate::needs_root!();
+    let node = node();
+    let image = disk::sparse(&node.path("image"), 64 << 20);
+    disk::mkfs_ext4(&image, None);
+    let device = crate::common::Loop::new(&image);
+    let mounted = crate::common::Mounted::new(device.node(), &node.path("at"));
+    let answer = node.volhold(&["inspect", &device.name()]);
+    assert_eq!(answer.code, Some(4), "{answer:#?}");
+    assert_fits(&answer);
+    let head = answer.stdout.lines().take(3).collect::<Vec<_>>().join(" ");
+    assert!(head.contains("mounted at") && !answer.stdout.contains("not cleanly"), "{answer:#?}");
+    drop(mounted);
+    let answer = node.volhold(&["inspect", &device.name()]);
+    assert!(answer.code == Some(0) && answer.stdout.contains("healthy"), "{answer:#?}");
 }
 
 #[test]

@@ -101,6 +101,26 @@ fn served(tmp: &Tmp) -> (Loop, Node) {
 }
 
 #[test]
+fn the_etcd_that_a_fresh_start_brought_is_shown_before_anybody_looks_again() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let device = blank(&tmp);
+    let mut node = Node::new();
+    node.configure(&[Guard::enforce("main", device.node(), &node.path("mnt")).data_dir("data")]);
+    node.start();
+    let status = node.await_open("main");
+    assert_ne!(status["data_dir"]["populated"], true, "{status:#}");
+    let etcd = Member::new("master-a", &node.path("mnt/data")).start();
+    etcd.put("key", "value");
+    let status = node.await_status("main", "an etcd with keys", |status| status["data_dir"]["populated"] == true);
+    let (dir, print) = (&status["data_dir"], &status["data_dir"]["fingerprint"]);
+    assert_eq!((&dir["path"], &dir["etcd"], &print["keys"]), (&"data".into(), &"3".into(), &1.into()), "{status:#}");
+    assert!(print["cluster_id"].is_string() && print["member_id"].is_string(), "{status:#}");
+    let page = node.volhold(&["status"]).stdout;
+    assert!(page.contains("data, etcd 3") && !page.contains("empty"), "{page}");
+}
+
+#[test]
 fn a_healthy_master_comes_up_again_though_its_state_dir_cannot_be_written() {
     crate::needs_root!();
     let tmp = Tmp::new();

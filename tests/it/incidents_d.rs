@@ -67,6 +67,12 @@ fn observe_writes_nothing_to_an_unmounted_device() {
     run("e2fsck", &["-n", &device.name()]);
     assert_eq!(before, device.sha256());
     assert!(!node.path("mnt").exists(), "observe made a mountpoint");
+    // Its data was not read, and it is not where it would be published.
+    let explained = node.volhold(&["explain", "main"]).stdout;
+    assert!(explained.starts_with("main observes, and nothing speaks against it so far"), "{explained}");
+    let status = node.volhold(&["status"]).stdout;
+    let volume = status.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(volume.contains(&format!("for {}", node.path("mnt").display())), "{status}");
 }
 
 #[test]

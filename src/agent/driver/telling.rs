@@ -4,8 +4,8 @@ use super::{Driver, SHORT, blocking};
 use crate::agent::machine::{Decided, State};
 use crate::fault::fault_point;
 use crate::model::{
-    ClusterId, DataDirCounts, DataDirReport, Decision, DecisionVerdict, DirRole, Fact, Figures, Fingerprint,
-    GuardStatus, Publish, PublishDir, Reason, Time, VolumeReading,
+    ClusterId, DataDirCounts, DataDirReport, Decision, DecisionVerdict, DirRole, EtcdGeneration, Fact, Figures,
+    Fingerprint, GuardStatus, HighWater, Publish, PublishDir, Reason, Time, VolumeReading,
 };
 
 impl Driver {
@@ -75,6 +75,11 @@ impl Driver {
             };
             volume.data_dirs.iter().find(|dir| dir.path == path).cloned()
         });
+        let mark = self.marked.as_ref().and_then(|(_, mark)| mark.as_ref());
+        let data_dir = match (&self.guard.state, mark) {
+            (State::Open { data_dir: path, .. }, Some(mark)) if mark.data_dir == *path => Some(grown(data_dir, mark)),
+            _as_it_was_read => data_dir,
+        };
         GuardStatus {
             name: self.config.name.clone(),
             mode: self.config.mode,
@@ -141,6 +146,37 @@ impl Driver {
         }
         self.board.report(self.status());
     }
+}
+
+/// A dir in which there was nothing at the last look, or which was not there, and in which an etcd has begun since: the marks
+/// say so before anybody looks again. One that held data already stays as it was read, whole.
+fn grown(dir: Option<DataDirReport>, mark: &HighWater) -> DataDirReport {
+    let mut dir = dir.unwrap_or_else(|| DataDirReport {
+        path: mark.data_dir.clone(),
+        role: DirRole::Selected,
+        layout: "etcd".to_owned(),
+        etcd: EtcdGeneration::None,
+        populated: false,
+        fingerprint: None,
+        defects: Vec::new(),
+        locked_by: None,
+    });
+    if dir.populated {
+        return dir;
+    }
+    match dir.etcd {
+        EtcdGeneration::Empty | EtcdGeneration::None if mark.revision.is_some() => dir.etcd = EtcdGeneration::V3,
+        EtcdGeneration::Empty | EtcdGeneration::None => dir.etcd = EtcdGeneration::V2,
+        EtcdGeneration::V2 | EtcdGeneration::V3 => {}
+    }
+    dir.populated = mark.keys.unwrap_or(0) > 0;
+    let print = dir.fingerprint.get_or_insert_default();
+    print.cluster_id = mark.cluster_id.or(print.cluster_id);
+    print.member_id = mark.member_id.or(print.member_id);
+    print.revision = mark.revision.or(print.revision);
+    print.consistent_index = mark.consistent_index.or(print.consistent_index);
+    print.keys = mark.keys.or(print.keys);
+    dir
 }
 
 /// Of the form with directories only: who reads the status of a whole volume sees no change.

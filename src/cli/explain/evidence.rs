@@ -82,7 +82,7 @@ pub fn lines(evidence: &DecisionEvidence) -> Vec<EvidenceLine> {
         lines.extend(device_lines(device));
     }
     if let Some(reading) = reading {
-        lines.extend(reading_lines(reading));
+        lines.extend(reading_lines(reading, device.as_ref()));
     }
     if let Some(format) = format {
         if reading.is_none() {
@@ -137,18 +137,23 @@ fn use_words(other: &DeviceUse) -> String {
 }
 
 /// What the bytes are.
-pub fn reading_lines(reading: &DeviceReading) -> Vec<EvidenceLine> {
+pub fn reading_lines(reading: &DeviceReading, device: Option<&DeviceFacts>) -> Vec<EvidenceLine> {
     let DeviceReading { libblkid, content, filesystem } = reading;
     let mut lines = Vec::new();
     if let Some(facts) = filesystem {
-        lines.push(filesystem_line(facts));
+        let uses = device.map(|device| device.uses.as_slice()).unwrap_or_default();
+        let in_use = uses.iter().any(|other| match other {
+            DeviceUse::Mount { .. } | DeviceUse::Holder { .. } | DeviceUse::LoopOnTop { .. } => true,
+            DeviceUse::Swap | DeviceUse::Partition { .. } | DeviceUse::Exclusive => false,
+        });
+        lines.push(filesystem_line(facts, in_use));
     }
     lines.extend(content_lines(content));
     lines.push(blkid_line(libblkid, content));
     lines
 }
 
-fn filesystem_line(facts: &FilesystemFacts) -> EvidenceLine {
+fn filesystem_line(facts: &FilesystemFacts, in_use: bool) -> EvidenceLine {
     let mut says = vec![facts.fstype.clone()];
     says.push(facts.uuid.map_or_else(|| "no UUID".to_owned(), |u| format!("UUID {u}")));
     if let Some(label) = &facts.label {
@@ -162,6 +167,8 @@ fn filesystem_line(facts: &FilesystemFacts) -> EvidenceLine {
     }
     match facts.clean {
         Some(true) => says.push("clean".to_owned()),
+        // What is mounted is marked so on the disk; a clean end comes with the unmount.
+        Some(false) if in_use => says.push("not marked clean, as long as it is in use".to_owned()),
         Some(false) => says.push("not cleanly unmounted, unfinished, or with errors".to_owned()),
         None => {}
     }
@@ -346,7 +353,8 @@ fn start_lines(start: &StartEvidence, superblock_shown: bool) -> Vec<EvidenceLin
     let StartEvidence { volume_id: _, filesystem, volume, records, running, age } = start;
     let mut lines = Vec::new();
     match filesystem {
-        Observed::Seen(facts) if !superblock_shown => lines.push(filesystem_line(facts)),
+        // Seen through a mount, not as bytes.
+        Observed::Seen(facts) if !superblock_shown => lines.push(filesystem_line(facts, true)),
         Observed::Seen(_) => {}
         Observed::Unknown(why) => lines.push(unknown("superblock", why)),
     }

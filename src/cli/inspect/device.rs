@@ -215,9 +215,23 @@ fn headline(it: &DeviceReport) -> (Tone, String) {
         (None, None, Some(0)) => it.libblkid.result.clone(),
         (None, None, _) => "data that nobody recognises".to_owned(),
     };
+    let mounts: Vec<&str> = it
+        .device
+        .iter()
+        .flat_map(|device| &device.uses)
+        .filter_map(|other| match other {
+            DeviceUse::Mount { at } => Some(at.as_str()),
+            DeviceUse::Swap
+            | DeviceUse::Holder { .. }
+            | DeviceUse::LoopOnTop { .. }
+            | DeviceUse::Partition { .. }
+            | DeviceUse::Exclusive => None,
+        })
+        .collect();
     match (it.blank, it.healthy) {
         (Blank::Proven, _) => (Tone::Good, "proven blank: every byte was read, and all are zero".to_owned()),
         (Blank::No | Blank::Unknown, true) => (Tone::Good, format!("healthy: {what}")),
+        (Blank::No, false) if !mounts.is_empty() => (Tone::Warn, format!("mounted at {}: {what}", mounts.join(", "))),
         (Blank::No, false) if in_use => (Tone::Warn, format!("in use by somebody: {what}")),
         (Blank::No, false) if it.filesystem.is_some() => (Tone::Bad, format!("NOT blank, and not all is well: {what}")),
         (Blank::No, false) => (Tone::Bad, format!("NOT blank, and nothing that volhold mounts: {what}")),
@@ -234,7 +248,12 @@ fn draw(screen: &mut Screen, it: &DeviceReport) {
     screen.tone(tone, &format!("{}: {words}.", it.path));
     screen.blank();
     screen.tone(Tone::Head, "What was found");
-    for line in it.device.iter().flat_map(device_lines).chain(it.reading.iter().flat_map(reading_lines)) {
+    for line in it
+        .device
+        .iter()
+        .flat_map(device_lines)
+        .chain(it.reading.iter().flat_map(|reading| reading_lines(reading, it.device.as_ref())))
+    {
         line.draw(screen);
     }
     screen.blank();
