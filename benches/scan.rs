@@ -8,13 +8,13 @@
 
 mod common;
 
-use common::{Loop, VOLHOLD, asked_for, drop_caches, folder, median, run};
+use common::{Loop, Ramdisk, VOLHOLD, asked_for, drop_caches, folder, median, run};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use volhold::model::Blank;
 use volhold::probe::{ProbeRequest, blank, examine};
@@ -36,6 +36,13 @@ fn main() {
     fill(&dense, gib);
     compare("dense, zero", &Loop::new(&dense), gib, Blank::Proven);
     std::fs::remove_file(&dense).expect("removed");
+
+    // Memory as the disk: no device that gives only so much.
+    let memory = Ramdisk::new(dir.path());
+    let within = memory.0.join("dense");
+    fill(&within, 2);
+    compare("dense, zero, in memory", &Loop::new(&within), 2, Blank::Proven);
+    drop(memory);
 
     let noisy = dir.path().join("noise");
     fill_noise(&noisy, gib.min(2));
@@ -147,23 +154,41 @@ fn beside_others(what: &str, disk: &Loop) {
     );
 }
 
-/// dd and the scan in turns; rates in GB/s.
+/// dd, two of them side by side (what the device gives at all), and the scan in turns; rates in GB/s.
 fn compare(what: &str, disk: &Loop, gib: u64, expected: Blank) {
     let bytes = (gib << 30) as f64;
-    let (mut by_dd, mut by_scan) = (Vec::new(), Vec::new());
+    let rate = |started: Instant| bytes / started.elapsed().as_secs_f64() / 1e9;
+    let (mut by_dd, mut by_two, mut by_scan) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..TURNS {
         drop_caches();
         let started = Instant::now();
-        run("dd", &[&format!("if={}", disk.0), "of=/dev/null", "bs=4M", "iflag=direct", "status=none"]);
-        by_dd.push(bytes / started.elapsed().as_secs_f64() / 1e9);
+        direct_dd(disk, 0, gib << 8).wait().expect("dd ends");
+        by_dd.push(rate(started));
+        drop_caches();
+        let started = Instant::now();
+        for mut half in [direct_dd(disk, 0, gib << 7), direct_dd(disk, gib << 7, gib << 7)] {
+            half.wait().expect("dd ends");
+        }
+        by_two.push(rate(started));
         drop_caches();
         by_scan.push(bytes / scan(Path::new(&disk.0), expected).as_secs_f64() / 1e9);
     }
-    let (dd, scan) = (median(&mut by_dd), median(&mut by_scan));
+    let (dd, two, scan) = (median(&mut by_dd), median(&mut by_two), median(&mut by_scan));
     println!(
-        "{what}, {gib} GiB: dd {dd:.2} GB/s {by_dd:.2?}, scan {scan:.2} GB/s {by_scan:.2?}, ratio {:.2}",
-        scan / dd
+        "{what}, {gib} GiB: dd {dd:.2} GB/s {by_dd:.2?}, two dd at once {two:.2}, scan {scan:.2} GB/s {by_scan:.2?}; scan is \
+         {:.2} of dd, {:.2} of two",
+        scan / dd,
+        scan / two
     );
+}
+
+/// Reads so many pieces of 4 MiB past the page cache.
+fn direct_dd(disk: &Loop, skip: u64, count: u64) -> Child {
+    Command::new("dd")
+        .args([&format!("if={}", disk.0), "of=/dev/null", "bs=4M", "iflag=direct", "status=none"])
+        .args([format!("skip={skip}"), format!("count={count}")])
+        .spawn()
+        .expect("dd runs")
 }
 
 fn refused(what: &str, path: &Path) {

@@ -19,6 +19,25 @@ impl Drop for Loop {
     }
 }
 
+/// A filesystem in memory.
+pub struct Ramdisk(pub std::path::PathBuf);
+
+impl Ramdisk {
+    pub fn new(below: &Path) -> Self {
+        let at = below.join("memory-disk");
+        std::fs::create_dir(&at).expect("a folder");
+        run("mount", &["-t", "tmpfs", "-o", "size=4g", "volhold-bench", &at.to_string_lossy()]);
+        Ramdisk(at)
+    }
+}
+
+impl Drop for Ramdisk {
+    fn drop(&mut self) {
+        run("umount", &[&self.0.to_string_lossy()]);
+        std::fs::remove_dir(&self.0).expect("removed");
+    }
+}
+
 pub fn run(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output().expect("the tool runs");
     assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
