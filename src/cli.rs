@@ -6,6 +6,7 @@
 mod agent;
 pub mod args;
 mod change;
+mod compare;
 mod config;
 mod disable;
 mod doctor;
@@ -18,12 +19,13 @@ pub mod manual;
 mod output;
 mod plan;
 mod reference;
+mod state;
 mod status;
 pub mod text;
 mod wait;
 
 use crate::config::Sources;
-use args::{Cli, ConfigVerb, GateVerb, Verb};
+use args::{Cli, ConfigVerb, GateVerb, StateVerb, Verb};
 use clap::Parser;
 use exit::Exit;
 use output::{Context, Failure};
@@ -61,7 +63,9 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::Config { verb: ConfigVerb::Check { path } } => config::check(context, path.as_deref()),
         Verb::Config { verb: ConfigVerb::Show { origin } } => config::show(context, origin),
         Verb::Inspect { target } => inspect::run(context, &target),
-        Verb::Verify { dir } => inspect::verify(context, &dir),
+        Verb::Verify { dir, deep, for_version } => inspect::verify(context, &dir, deep, for_version),
+        Verb::Compare { dirs } => compare::run(context, &dirs),
+        Verb::State { verb: StateVerb::Show { file } } => state::show(context, &file),
         Verb::Wait { name, timeout, decided } => wait::run(context, &name, timeout, decided),
         Verb::Enable(args) => enable::run(context, &args),
         Verb::Disable { name, root, dry_run } => disable::run(context, &name, root.as_deref(), dry_run),

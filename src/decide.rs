@@ -14,6 +14,8 @@
 
 /// May this device be formatted? The permit that mkfs consumes.
 pub mod format;
+/// What an etcd of some version would do with a data dir.
+pub mod predict;
 /// May etcd start on this volume?
 pub mod start;
 /// Words and numbers as people read them.

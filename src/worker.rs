@@ -10,17 +10,21 @@
 mod blocking;
 mod child;
 pub mod confine;
+mod etcd_files;
 mod keeper;
 mod parent;
 
 pub use blocking::{examine_volume_blocking, probe_blocking};
 pub use child::child_main;
 pub use confine::landlock_holds;
+pub use etcd_files::{etcd_file, facts, hash, state};
 pub use keeper::Keeper;
 pub use parent::{Deadline, examine_volume, mark, probe, running, second_reading};
 
 use crate::etcd::VolumeHints;
-use crate::model::{HighWater, Observed, RunningEtcd, SecondReading, VolumeReading};
+use crate::model::{
+    DataDirFacts, EtcdFile, EtcdManagerState, HashKv, HighWater, Observed, RunningEtcd, SecondReading, VolumeReading,
+};
 use crate::probe::{ProbeAnswer, ProbeRequest};
 use confine::Confinement;
 use serde::{Deserialize, Serialize};
@@ -39,6 +43,14 @@ pub(crate) enum Request {
     Running(VolumeHints),
     /// Standard input is the root directory of a volume: durable progress of this data dir.
     Mark { data_dir: String },
+    /// Standard input is a data dir: all of it.
+    Facts,
+    /// Standard input is a data dir: HashKV at a revision.
+    Hash { revision: i64, compact: i64 },
+    /// Standard input is a file, maybe one of etcd's.
+    File { named_db: bool },
+    /// Standard input is etcd-manager's `state`.
+    State,
 }
 
 /// One line from a child.
@@ -52,6 +64,15 @@ pub(crate) enum Line {
     Volume(Box<VolumeReading>),
     Running(Observed<Option<RunningEtcd>>),
     Mark(Observed<Option<HighWater>>),
+    /// How much of a backend was read.
+    Pages {
+        done: u64,
+        total: u64,
+    },
+    Facts(Box<DataDirFacts>),
+    Hash(Option<HashKv>),
+    File(Observed<Option<EtcdFile>>),
+    State(Observed<EtcdManagerState>),
     /// The last line: everything asked for was answered.
     Done,
 }

@@ -1,7 +1,7 @@
 //! What can be typed. Types only; the help texts are the product's words.
 
 use crate::install::Preset;
-use crate::model::GuardName;
+use crate::model::{EtcdVersion, GuardName};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,16 +67,40 @@ pub enum Verb {
         /// Only this guard
         name: Option<GuardName>,
     },
-    /// Look at a device or image as bytes, or at every etcd data dir below a directory. Changes nothing
+    /// Look at a device or image as bytes, at every etcd data dir below a directory, or at a file of etcd. Changes nothing
+    ///
+    /// A backend (`db`), a saved snapshot, a file of the log or a raft snapshot is read in full, and told as what it is.
     Inspect {
-        /// A block device, an image file, or a directory
+        /// A block device, an image file, a directory, or a file of etcd
         #[arg(value_name = "DEVICE-OR-IMAGE-OR-DIR")]
         target: PathBuf,
     },
     /// Read one etcd data dir: would etcd start on it, and lose nothing? Changes nothing
+    ///
+    /// Exit code 0 only where etcd would start and lose nothing. Works as any user who may read the files, and beside an etcd
+    /// that runs: no lock is taken.
     Verify {
         /// The data dir: the directory that holds `member`
         dir: PathBuf,
+        /// Read every page, record and file, and compute the hashes that etcd itself would answer
+        #[arg(long)]
+        deep: bool,
+        /// What would an etcd of this version do? Such as 3.5.16, or 3.5 for the newest of its line. Reads everything
+        #[arg(long, value_name = "VERSION")]
+        for_version: Option<EtcdVersion>,
+    },
+    /// Compare data dirs: the same cluster, the same history, which one is ahead. Changes nothing
+    ///
+    /// Exit code 0 where all are of one cluster and say the same at the highest revision that all have, 4 where not.
+    Compare {
+        /// Two data dirs or more
+        #[arg(required = true, num_args = 2.., value_name = "DIR")]
+        dirs: Vec<PathBuf>,
+    },
+    /// Look at etcd-manager's state file
+    State {
+        #[command(subcommand)]
+        verb: StateVerb,
     },
     /// List what was decided and done on this node, oldest first
     History {
@@ -219,6 +243,15 @@ pub struct AdoptArgs {
 pub enum GateVerb {
     /// May etcd start on this guard's volume now? Needs no agent and no network
     Check { name: GuardName },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StateVerb {
+    /// Print what it says: which data dir is the live one, and which nodes belong to the cluster
+    Show {
+        /// The file `state` at the root of a volume of kops
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -6,6 +6,7 @@
 
 mod bytes;
 mod data;
+pub mod etcd;
 mod filesystem;
 mod volume;
 

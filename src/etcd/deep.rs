@@ -32,6 +32,9 @@ const ORDER_KEYS: usize = 2_000_000;
 pub struct DeepQuestion<'a> {
     /// Hash up to this revision; `None`: the newest.
     pub revision: Option<i64>,
+    /// As after a compaction up to here, where that is higher than the file's own: members that have compacted to different
+    /// revisions give the same hash.
+    pub compact: Option<i64>,
     /// Is told from time to time how many pages were read, of how many at most.
     pub progress: &'a mut dyn FnMut(u64, u64),
 }
@@ -46,7 +49,7 @@ pub fn read_deep(from: &dyn ReadAt, question: DeepQuestion<'_>) -> Result<(Backe
     let newest_revision = reading.revision.unwrap_or(i64::MAX);
     let marks = Marks {
         revision: question.revision.unwrap_or(newest_revision),
-        compact: scheduled.max(finished).unwrap_or(-1),
+        compact: scheduled.max(finished).max(question.compact).unwrap_or(-1),
         finished: finished.unwrap_or(-1),
     };
     let mut whole = true;

@@ -29,7 +29,11 @@ macro_rules! codes {
             }
         }
 
-        #[cfg(test)]
+        /// Every code there is.
+        pub fn defect_codes() -> Vec<&'static str> {
+            ALL.iter().map(|code| code.as_str()).collect()
+        }
+
         const ALL: &[Code] = &[$(Code::$name,)*];
     };
 }

@@ -106,6 +106,9 @@ pub struct V2Request {
     /// `Path = 3`: `/1/…` is the user's, `/0/…` the cluster's.
     #[prost(bytes = "vec", tag = "3")]
     pub path: Vec<u8>,
+    /// `Val = 4`
+    #[prost(bytes = "vec", tag = "4")]
+    pub value: Vec<u8>,
     /// `Dir = 5`
     #[prost(bool, tag = "5")]
     pub dir: bool,
@@ -123,6 +126,17 @@ pub struct InternalRaftRequest {
     /// `txn = 6`
     #[prost(message, optional, tag = "6")]
     pub txn: Option<Txn>,
+    /// `cluster_version_set = 1300` (since 3.5)
+    #[prost(message, optional, tag = "1300")]
+    pub cluster_version_set: Option<ClusterVersionSet>,
+}
+
+/// `membershippb.ClusterVersionSetRequest` (`api/membershippb/membership.proto`).
+#[derive(Clone, PartialEq, Message)]
+pub struct ClusterVersionSet {
+    /// `ver = 1`
+    #[prost(bytes = "vec", tag = "1")]
+    pub version: Vec<u8>,
 }
 
 /// `etcdserverpb.TxnRequest` (`api/etcdserverpb/rpc.proto`).

@@ -5,7 +5,7 @@
 //! The document can be hundreds of MiB and as deep as somebody's keys, so nothing of it is kept but counts and members, and
 //! nothing recurses.
 
-use super::read_at::{ReadError, Stream};
+use super::read_at::{ReadAt, ReadError, Stream};
 use crate::model::{Member, MemberId};
 use std::collections::BTreeMap;
 
@@ -57,6 +57,12 @@ impl Frame {
     fn new(object: bool, role: Role) -> Self {
         Frame { object, role, key: Vec::new(), path: Vec::new(), value: Vec::new(), leaf: false }
     }
+}
+
+/// Reads a store that is all there is in `from`.
+pub fn read_v2_store(from: &dyn ReadAt) -> Result<V2Store, V2StoreError> {
+    let failed = |source| V2StoreError::Read(ReadError::Io { offset: 0, len: 0, source });
+    read(Stream::new(from, 0, from.size().map_err(failed)?))
 }
 
 /// Reads the store from `stream`, to its end.

@@ -131,6 +131,9 @@ pub struct Fingerprint {
     pub leases: Option<u64>,
     pub alarms: Vec<String>,
     pub auth_enabled: Option<bool>,
+    /// Of a deep reading: what the member itself would answer.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hashkv: Option<super::HashKv>,
     pub storage_version: Option<String>,
     pub cluster_version: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]

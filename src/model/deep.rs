@@ -118,6 +118,8 @@ pub enum FaultKind {
     BeyondFile,
     /// The page says that it is another one.
     OtherId,
+    /// The same, and that other page is in use too, or cannot be.
+    OtherIdInUse,
     /// Neither branch nor leaf.
     Type,
     /// More further pages than any record needs.

@@ -35,12 +35,14 @@ pub fn child_main(request: &str) -> u8 {
 fn ready(request: &Request) -> std::io::Result<Confinement> {
     let stdin = std::io::stdin();
     let given = match request {
-        Request::Probe(_) | Request::SecondReading { .. } => Given::Bytes(stdin.as_fd()),
+        Request::Probe(_) | Request::SecondReading { .. } | Request::File { .. } | Request::State => {
+            Given::Bytes(stdin.as_fd())
+        }
         Request::Volume(_) | Request::Running(_) => {
             etcd::remember_lock_owners(stdin.as_fd());
             Given::Tree(stdin.as_fd())
         }
-        Request::Mark { .. } => Given::Tree(stdin.as_fd()),
+        Request::Mark { .. } | Request::Facts | Request::Hash { .. } => Given::Tree(stdin.as_fd()),
     };
     confine(given).map_err(|why| {
         let cause = std::error::Error::source(&why).map_or_else(String::new, |cause| format!(": {cause}"));
@@ -84,8 +86,50 @@ fn answer(request: &Request) -> std::io::Result<()> {
             say(&Line::Running(etcd::running_on(input, &reading)))?;
         }
         Request::Mark { data_dir } => say(&Line::Mark(mark(input, data_dir)))?,
+        Request::Facts => {
+            let facts = etcd::data_dir_facts(input, &mut pages());
+            say(&Line::Facts(Box::new(facts)))?;
+        }
+        Request::Hash { revision, compact } => {
+            say(&Line::Hash(etcd::hash_at(input, *revision, *compact, &mut pages())))?;
+        }
+        Request::File { named_db } => {
+            let found = etcd::read_file(&file(input)?, *named_db, &mut pages());
+            let unreadable = |why: etcd::ReadError| Why::Unreadable { detail: why.to_string() };
+            say(&Line::File(found.map_or_else(|why| Observed::Unknown(unreadable(why)), Observed::Seen)))?;
+        }
+        Request::State => say(&Line::State(state(&file(input)?)))?,
     }
     say(&Line::Done)
+}
+
+/// Tells how far a reading is, four times a second at most. Who listens may be gone: then the answer will fail.
+fn pages() -> impl FnMut(u64, u64) {
+    let mut told = std::time::Instant::now();
+    move |done, total| {
+        if told.elapsed() >= std::time::Duration::from_millis(250) {
+            told = std::time::Instant::now();
+            drop(say(&Line::Pages { done, total }));
+        }
+    }
+}
+
+fn state(file: &File) -> Observed<crate::model::EtcdManagerState> {
+    use etcd::ReadAt;
+    let unknown = |detail: String| Observed::Unknown(Why::Unreadable { detail });
+    let size = match file.size() {
+        Ok(size) if size <= etcd::manager_state::MAX_BYTES => size,
+        Ok(size) => return unknown(format!("{size} bytes are no state of etcd-manager")),
+        Err(why) => return unknown(why.to_string()),
+    };
+    let bytes = match etcd::read_at::read_vec(file, 0, usize::try_from(size).unwrap_or(0)) {
+        Ok(bytes) => bytes,
+        Err(why) => return unknown(why.to_string()),
+    };
+    match etcd::manager_state::parse_state(&bytes) {
+        Ok(state) => Observed::Seen(state),
+        Err(why) => unknown(why.to_string()),
+    }
 }
 
 fn mark(root: BorrowedFd<'_>, data_dir: &str) -> Observed<Option<crate::model::HighWater>> {

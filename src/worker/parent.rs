@@ -49,7 +49,15 @@ pub async fn probe(
         Line::Probe(ProbeAnswer::Progress { done, total, direct: _ }) => progress(done, total),
         Line::Probe(answer) => answers.push(answer),
         Line::Confined(_) | Line::Done => {}
-        Line::SecondReading(_) | Line::Volume(_) | Line::Running(_) | Line::Mark(_) => {}
+        Line::SecondReading(_)
+        | Line::Volume(_)
+        | Line::Running(_)
+        | Line::Mark(_)
+        | Line::Pages { .. }
+        | Line::Facts(_)
+        | Line::Hash(_)
+        | Line::File(_)
+        | Line::State(_) => {}
     })
     .await;
     let missing = match outcome {
@@ -114,7 +122,7 @@ pub async fn mark(root: OwnedFd, data_dir: &str, deadline: Deadline) -> Observed
     conclude(outcome, seen).and_then_observed()
 }
 
-fn conclude<T>(outcome: Result<(), Why>, seen: Option<T>) -> Observed<T> {
+pub(super) fn conclude<T>(outcome: Result<(), Why>, seen: Option<T>) -> Observed<T> {
     match (outcome, seen) {
         (Ok(()), Some(seen)) => Observed::Seen(seen),
         (Ok(()), None) => Observed::Unknown(Why::ReaderFailed { detail: "the reader ended without an answer".into() }),
@@ -122,7 +130,7 @@ fn conclude<T>(outcome: Result<(), Why>, seen: Option<T>) -> Observed<T> {
     }
 }
 
-trait Flatten<T> {
+pub(super) trait Flatten<T> {
     fn and_then_observed(self) -> Observed<T>;
 }
 
@@ -136,7 +144,12 @@ impl<T> Flatten<T> for Observed<Observed<T>> {
 }
 
 /// Runs one child to its `Done` line. Lines heard before a failure were still heard.
-async fn run(input: OwnedFd, request: &Request, deadline: Deadline, hear: impl FnMut(Line)) -> Result<(), Why> {
+pub(super) async fn run(
+    input: OwnedFd,
+    request: &Request,
+    deadline: Deadline,
+    hear: impl FnMut(Line),
+) -> Result<(), Why> {
     let failed = |detail: String| Why::ReaderFailed { detail };
     let text = serde_json::to_string(request).map_err(|why| failed(format!("cannot write the request: {why}")))?;
     let child = spawn(input, &text).map_err(|why| failed(format!("cannot start the reader: {why}")))?;

@@ -202,6 +202,8 @@ fn help_names_every_verb_and_fits_the_screen() {
         "explain",
         "inspect",
         "verify",
+        "compare",
+        "state",
         "wait",
         "gate",
         "adopt",

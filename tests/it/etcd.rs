@@ -4,8 +4,11 @@
 mod broken_bytes;
 mod corpus;
 mod deep;
+mod flips;
 mod live;
+mod predict;
 mod tree;
+mod verbs;
 
 use crate::common::{Tmp, fixture};
 use std::collections::BTreeMap;

@@ -32,6 +32,16 @@ pub(super) fn page() -> String {
             );
         }
     }
+    page.section("DEFECTS");
+    page.para("What `volhold verify` and `volhold inspect` name in a data dir of etcd.");
+    for (code, text) in manual::etcd::DEFECTS {
+        page.term(vec![bold(*code)], &typed(text));
+    }
+    page.section("FIELDS");
+    page.para("What the JSON of a data dir says. `deep` is there with `volhold verify --deep` alone.");
+    for (field, text) in manual::etcd::FIELDS {
+        page.term(vec![bold(*field)], &typed(text));
+    }
     page.section("SEE ALSO");
     page.para("volhold(8), volhold.toml(5)");
     page.finish()

@@ -84,7 +84,7 @@ impl Db {
     }
 
     fn read(&self) -> BackendDeep {
-        let question = DeepQuestion { revision: None, progress: &mut |_, _| {} };
+        let question = DeepQuestion { revision: None, compact: None, progress: &mut |_, _| {} };
         read_deep(&self.bytes.as_slice(), question).unwrap().1
     }
 

@@ -88,6 +88,8 @@ pub(super) struct Walk<'a> {
     pub counts: PageCounts,
     pub faults: Vec<PageFault>,
     pub fault_count: u64,
+    /// Faults of pages that claim to be others, and which.
+    claimed: Vec<(usize, u64)>,
     bucket: Option<String>,
     pages: u64,
 }
@@ -103,6 +105,7 @@ impl<'a> Walk<'a> {
             counts: PageCounts::default(),
             faults: Vec::new(),
             fault_count: 0,
+            claimed: Vec::new(),
             bucket: None,
             pages: 0,
         }
@@ -126,6 +129,12 @@ impl<'a> Walk<'a> {
             visitor.end();
         }
         self.bucket = None;
+        for (fault, claimed) in std::mem::take(&mut self.claimed) {
+            let free = claimed < self.meta.high_water && !self.seen.contains(claimed);
+            if let Some(fault) = self.faults.get_mut(fault).filter(|_| !free) {
+                fault.kind = FaultKind::OtherIdInUse;
+            }
+        }
     }
 
     fn one(&mut self, value: &[u8], page: u64, visitor: &mut dyn Visitor) {
@@ -265,12 +274,13 @@ impl<'a> Walk<'a> {
         if !self.seen.insert(id) {
             return Err((FaultKind::Twice, "is reached twice".to_owned()));
         }
-        if header.id != id {
-            return Err((FaultKind::OtherId, format!("says that it is page {}", header.id)));
-        }
         if header.flags != flags::LEAF && header.flags != flags::BRANCH {
             let what = format!("has type bits {:#06x}, a branch or leaf page was expected", header.flags);
             return Err((FaultKind::Type, what));
+        }
+        if header.id != id {
+            self.claimed.push((self.faults.len(), header.id));
+            return Err((FaultKind::OtherId, format!("says that it is page {}", header.id)));
         }
         self.bounds(id, header.overflow)?;
         let pages = u64::from(header.overflow).saturating_add(1);

@@ -27,6 +27,7 @@ const MAX_RECORD: u64 = 64 << 20;
 /// From here on a length beyond the file's end is no torn write but garbage (`maxWALEntrySizeLimit` of 3.3 to 3.5.5).
 const IMPLAUSIBLE: u64 = 10 << 20;
 const BUFFER: usize = 256 * 1024;
+static ZEROS: [u8; BUFFER] = [0; BUFFER];
 
 /// What stands at a place in a segment.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,11 +113,10 @@ impl<'a> Frames<'a> {
         while at < self.size {
             let len = self.size.saturating_sub(at).min(BUFFER as u64);
             let bytes = self.bytes(at, len)?;
-            // Up to 64 MB of a segment are zeroes set aside: they are compared as one piece of memory, not byte by byte.
-            let all_zero = bytes.split_first().is_none_or(|(first, rest)| {
-                *first == 0 && bytes.get(..rest.len()).is_some_and(|shifted| shifted == rest)
-            });
-            if !all_zero && let Some(n) = bytes.iter().position(|byte| *byte != 0) {
+            // Most of it was allocated ahead: compared as a whole before it is searched.
+            if ZEROS.get(..bytes.len()).is_none_or(|zeros| zeros != bytes)
+                && let Some(n) = bytes.iter().position(|byte| *byte != 0)
+            {
                 return Ok(Some(at.saturating_add(n as u64)));
             }
             at = at.saturating_add(len);
