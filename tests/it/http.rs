@@ -8,7 +8,7 @@ mod hostile;
 
 use crate::common::node::codes;
 use crate::common::{Guard, Loop, Node, Tmp, disk, run};
-use client::{Client, Reply, get, socket};
+use client::{Client, Reply, get, socket, status_beside};
 use disk::MIB;
 use serde_json::Value;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -60,7 +60,8 @@ fn probes_and_status_are_answered_on_the_socket() {
     // The same document as the verb's, but for nothing.
     let status = get(&node, "/v1/status");
     assert_eq!((status.status, status.header("content-type")), (200, "application/json"));
-    assert_eq!(status.json(), node.volhold(&["status", "-o", "json"]).json());
+    let (served, shown) = status_beside(&node, || node.volhold(&["status", "-o", "json"]).json());
+    assert_eq!(served, shown);
     let guard = get(&node, "/v1/guards/main").json();
     assert_eq!((&guard["apiVersion"], &guard["kind"]), (&Value::from("volhold/v1"), &Value::from("GuardStatus")));
     assert_eq!(guard["fs_uuid"], status.json()["guards"][0]["fs_uuid"]);
@@ -204,7 +205,9 @@ fn loopback_answers_only_where_it_is_configured() {
     let (_device, mut node) = open(&tmp, &format!("[http]\nlisten = \"{free}\"\n"));
     let reply = Client::to_tcp(free).ask("GET /readyz?verbose HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_eq!((reply.status, reply.body.as_str()), (200, "[+]guard/main ok\nreadyz check passed\n"), "{}", node.log());
-    assert_eq!(Client::to_tcp(free).ask("GET /v1/status HTTP/1.0\r\n\r\n").json(), get(&node, "/v1/status").json());
+    let (by_socket, by_port) =
+        status_beside(&node, || Client::to_tcp(free).ask("GET /v1/status HTTP/1.0\r\n\r\n").json());
+    assert_eq!(by_port, by_socket);
     let listening = run("ss", &["-Hltn", &format!("sport = :{}", free.port())]);
     assert_eq!(listening.lines().count(), 1, "{listening}");
 

@@ -4,7 +4,7 @@
 use crate::common::etcd::Member;
 use crate::common::node::{PATIENCE, await_change};
 use crate::common::{Guard, Loop, Node, Tmp, disk, run};
-use crate::http::client::{get, socket};
+use crate::http::client::{get, socket, status_beside};
 use disk::MIB;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -116,9 +116,9 @@ fn a_scrape_of_an_open_and_a_held_guard_says_what_is_so() {
     assert_eq!(node.volhold(&["retry", "events"]).code, Some(0));
     let text = await_value(&node, r#"volhold_gate_bypassed{guard="events"}"#, |bypassed| bypassed == 1.0);
     assert_eq!(value(&text, r#"volhold_gate_open{guard="events"}"#), Some(0.0), "volhold has not opened it");
-    let status = get(&node, "/v1/status").json();
+    let (status, shown) = status_beside(&node, || node.volhold(&["status", "-o", "json"]).json());
     assert_eq!(status["bypassed"][0]["note"], "the night of the test");
-    assert_eq!(status, node.volhold(&["status", "-o", "json"]).json());
+    assert_eq!(status, shown);
 
     // What is gone from the configuration is gone from the scrape.
     drop(etcd);

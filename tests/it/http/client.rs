@@ -161,3 +161,15 @@ impl Reply {
 fn header<'h>(head: &'h [(String, String)], name: &str) -> &'h str {
     head.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
 }
+
+/// `/v1/status` over the agent's socket and what `other` asks meanwhile, of one moment: the agent may be at work still, and
+/// tells every step of it.
+pub fn status_beside<T>(node: &Node, other: impl Fn() -> T) -> (Value, T) {
+    let ask = || get(node, "/v1/status").json();
+    loop {
+        let (before, between, after) = (ask(), other(), ask());
+        if before == after {
+            return (after, between);
+        }
+    }
+}
