@@ -109,9 +109,9 @@ impl Wanted<'_> {
              RemainAfterExit=yes\n\
              # While a layer does not hold it says which, in `systemctl status`, and tries again; etcd waits meanwhile.\n\
              TimeoutStartSec=infinity\n\
-             NotifyAccess=all\n\
-             ExecStart={PROGRAM} enable --preset {preset} --first-boot {guard}\n",
-            enforce_path(guard).display()
+             NotifyAccess=all\n{}",
+            enforce_path(guard).display(),
+            to_the_end(&format!("enable --preset {preset} --first-boot {guard}"))
         );
         let gate = format!(
             "[Unit]\n\
@@ -180,8 +180,8 @@ impl Wanted<'_> {
              Type=oneshot\n\
              RemainAfterExit=yes\n\
              TimeoutStartSec=infinity\n\
-             NotifyAccess=all\n\
-             ExecStart={PROGRAM} wait --decided {guard}\n"
+             NotifyAccess=all\n{}",
+            to_the_end(&format!("wait --decided {guard}"))
         )
     }
 
@@ -217,6 +217,17 @@ impl Wanted<'_> {
              \x20       type: Directory\n"
         )
     }
+}
+
+/// The lines of a oneshot that start the program, as the gate's unit has them.
+fn to_the_end(verb: &str) -> String {
+    format!(
+        "# One that is killed is followed by another: what is queued behind this unit would be lost with it. Only the last one's\n\
+         # answer counts.\n\
+         ExecStart=-{PROGRAM} {verb}\n\
+         ExecStart=-{PROGRAM} {verb}\n\
+         ExecStart={PROGRAM} {verb}\n"
+    )
 }
 
 /// A double-quoted scalar of YAML 1.2; paths and names have no control characters (the configuration refuses them).

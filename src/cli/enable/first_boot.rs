@@ -31,6 +31,10 @@ pub fn run(context: &Context, args: &EnableArgs) -> Result<Exit, Failure> {
             diagnose("volhold: disabled meanwhile; nothing is guarded\n");
             return Ok(Exit::Ok);
         }
+        if enforces(args)? {
+            tell_the_agent();
+            break;
+        }
         let words = match attempt(&sources, args)? {
             None => break,
             Some(check) => {
@@ -56,6 +60,15 @@ fn disabled(args: &EnableArgs) -> Result<bool, Failure> {
     let there: Result<Vec<bool>, _> = args.names.iter().map(there).collect();
     let there = there.map_err(|error| super::file_failure(&error))?;
     Ok(!there.contains(&true))
+}
+
+/// A test before this one, which was killed afterwards, has let them enforce: nothing is tested again.
+fn enforces(args: &EnableArgs) -> Result<bool, Failure> {
+    let root = super::open_root(None)?;
+    let there = |name| root.read(&enforce_path(name)).map(|text| text.is_some());
+    let there: Result<Vec<bool>, _> = args.names.iter().map(there).collect();
+    let there = there.map_err(|error| super::file_failure(&error))?;
+    Ok(!there.contains(&false))
 }
 
 /// The first layer that does not hold; `None`: the guard enforces.
@@ -94,10 +107,14 @@ fn attempt(sources: &Sources, args: &EnableArgs) -> Result<Option<Check>, Failur
             diagnose(&format!("volhold: {}\n", super::not_recorded(&failure)));
         }
     }
-    // The gate reads the configuration by itself; the agent has to be told.
+    tell_the_agent();
+    Ok(None)
+}
+
+/// The gate reads the configuration by itself; the agent has to be told.
+fn tell_the_agent() {
     if let Observed::Unknown(why) = ask::systemctl(&["reload", "volhold.service"]) {
         diagnose(&format!("volhold: {}\n", why.detail()));
         drop(reloaded());
     }
-    Ok(None)
 }

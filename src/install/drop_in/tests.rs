@@ -67,6 +67,19 @@ fn kops_waits_for_the_decision_and_not_for_the_gate() {
     assert!(files[1].text.contains("\nExecStart=/usr/bin/volhold wait --decided etcd-main\n"));
 }
 
+/// What waits for them is queued: a kill must not take that away, and must not let it go on either.
+#[test]
+fn a_unit_that_something_waits_for_ends_well_only_by_its_last_line() {
+    let files = texts(Preset::Kops, "etcd-main", "/mnt/master-vol-0a");
+    for unit in ["volhold-decided@etcd-main.service", "volhold-first-boot@etcd-main.service"] {
+        let text = &files.iter().find(|file| file.path.ends_with(unit)).unwrap().text;
+        let starts: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("ExecStart=")).collect();
+        let (last, before) = starts.split_last().unwrap();
+        assert!(last.starts_with("/usr/bin/volhold "), "{starts:?}");
+        assert!(!before.is_empty() && before.iter().all(|line| line.strip_prefix('-') == Some(last)), "{starts:?}");
+    }
+}
+
 #[test]
 fn the_pod_mounts_the_ready_file_and_no_directory_is_made_for_it() {
     let files = texts(Preset::Kubeadm, "etcd-main", "/var/lib/etcd");

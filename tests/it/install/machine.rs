@@ -365,6 +365,14 @@ fn an_image_enforces_once_every_layer_held_at_its_first_boot_and_is_not_tested_a
     assert_eq!(master.guard()["mode"], "observe");
     assert_eq!(machine.sh("ls -A /var/lib/etcd"), "", "nothing has started on the root disk");
 
+    // Killed, it is followed by another, and what is queued behind it stays queued.
+    let killed = machine.property(FIRST_BOOT, "MainPID");
+    machine.sh(&format!("systemctl kill --signal=KILL {FIRST_BOOT}"));
+    machine.until("another one tests", |machine| {
+        !["0", &killed].contains(&machine.property(FIRST_BOOT, "MainPID").as_str())
+    });
+    assert_eq!((machine.state(ETCD).as_str(), machine.state(GATE).as_str()), ("inactive", "inactive"));
+
     machine.sh("echo >/etc/fstab");
     master.until_serves();
     assert_eq!(master.guard()["mode"], "enforce");
