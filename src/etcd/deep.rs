@@ -8,6 +8,7 @@
 //! behind the last finished compaction are therefore looked through before, backwards. Behind it lies what was written in the
 //! last minutes: Kubernetes compacts every five.
 
+mod elements;
 mod freelist;
 mod hash;
 mod keys;
