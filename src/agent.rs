@@ -45,7 +45,6 @@ mod vitals;
 /// The root of a volume that is published.
 mod volume_root;
 
-pub use find::spec_words;
 pub use gate_check::{GateCheck, gate_check};
 
 use crate::config::{Config, GuardConfig, Http, Sources};

@@ -90,8 +90,8 @@ pub struct GuardConfig {
     pub name: GuardName,
     /// `mode = "observe" | "enforce"`, default `observe`: looks and reports, touches nothing.
     pub mode: Mode,
-    /// `device`, needed: an absolute path (a node, a link to one, or an image file), `UUID=…` or `LABEL=…`. With
-    /// `provider = "local"`, the default and so far the only one.
+    /// With `provider = "local"`, the default: `device`, needed, an absolute path (a node, a link to one, or an image file),
+    /// `UUID=…` or `LABEL=…`. With `provider = "ebs"`: `volume_id`, or `volume_tags`.
     pub device: DeviceSpec,
     /// `fstype = "ext4" | "xfs"`, default `ext4`: what `format` makes, and the only filesystem that is mounted.
     pub fstype: Fstype,

@@ -16,6 +16,8 @@
     clippy::wildcard_enum_match_arm
 )]
 
+/// From an EBS volume's id to a node.
+pub mod ebs;
 /// What can go wrong before a device is ours, and how to say it.
 pub mod error;
 /// The kernel calls that no library wraps.
@@ -24,6 +26,8 @@ pub mod ioctl;
 pub mod loops;
 /// `/proc/*/mountinfo`, parsed.
 pub mod mountinfo;
+/// What an NVMe controller says of itself.
+pub mod nvme;
 /// The opened device: facts, claim, lock.
 pub mod opened;
 /// From a configured name to a node.

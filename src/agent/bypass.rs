@@ -2,7 +2,7 @@
 //! puts it on record: the agent at its start, or the check before etcd's.
 
 use super::memory::{Forgotten, Memory};
-use super::{chain, here, spec_words};
+use super::{chain, here};
 use crate::config::Config;
 use crate::model::{Bypass, Fact, VolumeId};
 use crate::record::NodeLedger;
@@ -28,7 +28,7 @@ pub fn keep_from_verb(config: &Config, bypass: &Bypass) -> Result<(), String> {
     let Some(guard) = config.guard(&bypass.name) else { return Ok(()) };
     let here = here(&config.paths.state).map_err(|error| chain(&error))?;
     let memory = Memory { state: config.paths.state.clone(), guard: guard.name.clone(), here };
-    let volume_id = VolumeId(format!("local:{}", spec_words(&guard.device)));
+    let volume_id = guard.device.unseen_id();
     let bypass = bypass.clone();
     let (say, heard) = mpsc::channel();
     // A thread that hangs in the kernel ends with this process.

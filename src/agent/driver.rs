@@ -17,7 +17,6 @@ mod telling;
 use super::board::Board;
 use super::clock::Here;
 use super::evidence::{LOOK, SHORT};
-use super::find;
 use super::machine::{Action, Event, Failure, Guard, GuardPolicy, State, step};
 use super::memory::Memory;
 use super::rounds::{Rounds, Wake};
@@ -25,6 +24,7 @@ use super::stuck::{Stuck, blocking};
 use super::timings::Timings;
 use super::vitals::Sign;
 use crate::act::mount::DetachedMount;
+use crate::cloud::{Client, Hub, Provider, Whereabouts};
 use crate::config::{self, Config, GuardConfig, Http, Metrics, Paths};
 use crate::device::{Device, UdevLock};
 use crate::gate::files;
@@ -71,11 +71,16 @@ pub struct Driver {
     mounted: Vec<PublishDir>,
     progress: Option<Progress>,
     since: Time,
-    shown: Option<(Gate, Vec<Reason>, Vec<Reason>)>,
+    shown: Option<(Gate, Vec<Reason>, Vec<Reason>, Option<Reason>)>,
     decided: Option<(DecisionVerdict, Vec<Reason>, Vec<Reason>)>,
     rounds: Rounds,
     timings: Timings,
     lives: Sign,
+    provider: Provider,
+    hub: Arc<Hub<Client>>,
+    /// Where the provider says that the volume is, once it has said so.
+    whereabouts: Option<Whereabouts>,
+    provider_warnings: Vec<Reason>,
     /// The last look at the open gate's data: what is on record, and the progress seen.
     marked: Option<(Records, Option<HighWater>)>,
 }
@@ -88,8 +93,10 @@ impl Driver {
         board: Arc<Board>,
         rounds: Rounds,
         lives: Sign,
+        hub: Arc<Hub<Client>>,
     ) -> Self {
         let policy = policy(&config);
+        let provider = provider(&hub, &config);
         let memory = Memory { state: whole.paths.state.clone(), guard: config.name.clone(), here };
         Driver {
             held_back: Vec::new(),
@@ -111,6 +118,10 @@ impl Driver {
             timings: Timings::default(),
             lives,
             marked: None,
+            provider,
+            hub,
+            whereabouts: None,
+            provider_warnings: Vec::new(),
             config,
         }
     }
@@ -205,6 +216,11 @@ impl Driver {
             // The same verdict about something else is another decision.
             self.decided = None;
         }
+        if config.device != self.config.device || config.member != self.config.member {
+            self.provider = provider(&self.hub, &config);
+            self.whereabouts = None;
+            self.provider_warnings.clear();
+        }
         self.guard.policy = policy(&config);
         self.rounds.reconfigure(config.mode);
         self.config = config;
@@ -281,8 +297,16 @@ impl Driver {
     async fn perform(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Find => Some(self.find().await),
+            Action::Bring => Some(self.bring().await),
             Action::Claim => Some(self.claim().await),
-            Action::Probe => Some(Event::Read(Box::new(self.probe(true).await))),
+            Action::Probe => {
+                let reading = self.probe(true).await;
+                if let Some(known) = self.ask_provider(&reading).await {
+                    // Nothing is to be done for it.
+                    let _nothing = self.feed(known);
+                }
+                Some(Event::Read(Box::new(reading)))
+            }
             Action::LockAndReread { digest, size } => Some(self.lock_and_reread(digest, size).await),
             Action::Mkfs(permit) => Some(self.mkfs(*permit).await),
             Action::Fsck => Some(self.fsck().await),
@@ -317,7 +341,10 @@ impl Driver {
     fn volume_id(&self) -> VolumeId {
         match self.guard.device() {
             Some(facts) => facts.volume_id.clone(),
-            None => VolumeId(format!("local:{}", find::spec_words(&self.config.device))),
+            None => match &self.whereabouts {
+                Some(whereabouts) => whereabouts.volume.clone(),
+                None => self.config.device.unseen_id(),
+            },
         }
     }
 
@@ -331,11 +358,18 @@ pub(super) fn policy(config: &GuardConfig) -> GuardPolicy {
     GuardPolicy { mode: config.mode, fstype: config.fstype, format: config.format, start: super::start_policy(config) }
 }
 
+fn provider(hub: &Arc<Hub<Client>>, config: &GuardConfig) -> Provider {
+    // Any number that no other machine and guard has.
+    let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
+    Provider::new(hub, &config.device, config.member.as_deref(), seed)
+}
+
 /// While the agent stops, what was begun with a write is brought to its record; nothing new is begun.
 fn finishes(action: &Action) -> bool {
     match action {
         Action::Decide(_) | Action::Record(_) | Action::OpenGate { .. } | Action::Publish { .. } => true,
         Action::Find
+        | Action::Bring
         | Action::Claim
         | Action::Probe
         | Action::LockAndReread { .. }

@@ -6,10 +6,13 @@ use super::machine::Found;
 use super::memory::Memory;
 use super::stuck::blocking;
 use super::volume_root::VolumeRoot;
-use crate::cloud::{Local, VolumeProvider};
+use crate::cloud::{Knowledge, Provider, VolumeProvider};
 use crate::config::GuardConfig;
 use crate::etcd::VolumeHints;
-use crate::model::{DeviceFacts, Fact, FilesystemFacts, FsUuid, Observed, Records, StartEvidence, Time, VolumeId, Why};
+use crate::model::{
+    DeviceFacts, Fact, FilesystemFacts, FsUuid, Observed, Records, StartEvidence, Time, VolumeAge, VolumeId,
+    VolumeReading, Why,
+};
 use crate::worker::{self, Deadline};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -47,10 +50,10 @@ impl Asked<'_> {
     }
 }
 
-/// What provider and node know of the device that was found.
-pub async fn known(memory: &Memory, found: FoundAt) -> Found {
+/// What the node knows of the device that was found, and the provider without being asked: existing data needs no cloud.
+pub async fn known(memory: &Memory, provider: &Provider, found: FoundAt) -> Found {
     let FoundAt { facts, place, mounted: _, gate_open } = found;
-    let knowledge = Local.knowledge(&facts).await;
+    let knowledge = provider.known_already(&facts);
     Found {
         records: of_node(memory, &facts.volume_id).await,
         identity: knowledge.identity,
@@ -64,16 +67,17 @@ pub async fn known(memory: &Memory, found: FoundAt) -> Found {
     }
 }
 
-/// Everything that the start decision is made on. `root`: the volume's root, or why it cannot be opened.
-pub async fn start_evidence(asked: &Asked<'_>, root: Result<VolumeRoot, String>) -> StartEvidence {
+/// Everything that the start decision is made on. `root`: the volume's root, or why it cannot be opened. The provider is asked
+/// only where there is nothing on the volume: how old it is decides then.
+pub async fn start_evidence(
+    asked: &Asked<'_>,
+    provider: &mut Provider,
+    root: Result<VolumeRoot, String>,
+) -> StartEvidence {
     let volume_id = asked.volume_id.clone();
     let filesystem = match asked.filesystem {
         Some(filesystem) => Observed::Seen(filesystem.clone()),
         None => Observed::Unknown(Why::Unreadable { detail: "the superblock was not understood".to_owned() }),
-    };
-    let age = match asked.device {
-        Some(facts) => Local.knowledge(facts).await.age,
-        None => Observed::not_run("the device is not known"),
     };
     let root = match root {
         Ok(root) => root,
@@ -85,7 +89,7 @@ pub async fn start_evidence(asked: &Asked<'_>, root: Result<VolumeRoot, String>)
                 volume: Observed::Unknown(why.clone()),
                 records: of_node(asked.memory, &volume_id).await,
                 running: Observed::Unknown(why),
-                age,
+                age: Observed::not_run("the volume cannot be opened"),
             };
         }
     };
@@ -104,7 +108,22 @@ pub async fn start_evidence(asked: &Asked<'_>, root: Result<VolumeRoot, String>)
             (Observed::Unknown(why.clone()), Observed::Unknown(why))
         }
     };
+    let age = age(asked.device, provider, &volume).await;
     StartEvidence { volume_id, filesystem, volume, records, running, age }
+}
+
+async fn age(
+    device: Option<&DeviceFacts>,
+    provider: &mut Provider,
+    volume: &Observed<VolumeReading>,
+) -> Observed<VolumeAge> {
+    let Some(facts) = device else { return Observed::not_run("the device is not known") };
+    let holds_data = volume.seen().is_some_and(|volume| volume.data_dirs.iter().any(|dir| dir.populated));
+    match provider {
+        Provider::Local(local) => local.known().age,
+        Provider::Ebs(_) if holds_data => Knowledge::not_asked("there is data: the volume's age decides nothing").age,
+        Provider::Ebs(ebs) => ebs.knowledge(facts).await.age,
+    }
 }
 
 /// What the node alone remembers.

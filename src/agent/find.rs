@@ -3,10 +3,12 @@
 use super::machine::Place;
 use super::memory::Memory;
 use crate::act::mount::{sources_at, top_at};
-use crate::device::{self, Device, Resolved, Sysfs};
+use crate::device::ebs::{self, Located};
+use crate::device::{self, Device, DeviceError, Resolved, Sysfs};
 use crate::gate::{claims, files, notify};
 use crate::model::{
-    DeviceFacts, DeviceSpec, DeviceUse, GuardName, Mode, Observed, Publish, PublishDir, Reason, ReasonCode, WHOLE, Why,
+    DeviceFacts, DeviceSpec, DeviceUse, EbsSpec, GuardName, Mode, Observed, Publish, PublishDir, Reason, ReasonCode,
+    VolumeId, WHOLE, Why,
 };
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -16,6 +18,9 @@ use std::path::{Path, PathBuf};
 /// What is looked for, and for whom.
 pub struct Sought {
     pub spec: DeviceSpec,
+    /// Provider `ebs`: the volumes of which one is meant, and how EC2 says it is attached here.
+    pub volumes: Vec<VolumeId>,
+    pub attached_as: Option<(String, u64)>,
     pub mode: Mode,
     pub publish: Publish,
     pub run: PathBuf,
@@ -33,20 +38,21 @@ pub struct FoundAt {
     pub gate_open: bool,
 }
 
-/// The configured name in words, for messages and as the last resort of a volume id.
-pub fn spec_words(spec: &DeviceSpec) -> String {
+/// The volumes of EC2 that may be looked for without asking EC2: the one that the configuration names, or those that this node
+/// has on record for the guard.
+pub fn volumes_of(spec: &DeviceSpec, memory: &Memory) -> Vec<VolumeId> {
     match spec {
-        DeviceSpec::Path(path) => path.display().to_string(),
-        DeviceSpec::Uuid(uuid) => format!("UUID={uuid}"),
-        DeviceSpec::Label(label) => format!("LABEL={label}"),
+        DeviceSpec::Path(_) | DeviceSpec::Uuid(_) | DeviceSpec::Label(_) => Vec::new(),
+        DeviceSpec::Ebs(EbsSpec::Id(id)) => vec![id.clone()],
+        DeviceSpec::Ebs(EbsSpec::Tags(_)) => memory.volumes(),
     }
 }
 
 /// Finds and opens the device. `held` is the one that this guard has open from before: if the name still leads to it, and
 /// it is the same attachment, it is kept with its claim, so that a held device is not free for a moment.
 pub fn find(sought: &Sought, held: Option<Device>) -> (Option<Device>, Result<FoundAt, Reason>) {
-    let sysfs = Sysfs::default();
-    let resolved = match resolve(sought, Images::Attach, &sysfs) {
+    let sysfs = Sysfs::of_process();
+    let (resolved, volume) = match resolve(sought, Images::Attach, &sysfs) {
         Ok(resolved) => resolved,
         Err(reason) => return (keep_if_claimed(held), Err(reason)),
     };
@@ -58,6 +64,9 @@ pub fn find(sought: &Sought, held: Option<Device>) -> (Option<Device>, Result<Fo
             Err(error) => return (None, Err(error.reason())),
         },
     };
+    if let Err(error) = confirm(&device, volume.as_ref()) {
+        return (None, Err(error.reason()));
+    }
     if let Some(stored) = kept_claim(sought, &device)
         && let Err(error) = device.adopt_claim(stored)
     {
@@ -69,6 +78,9 @@ pub fn find(sought: &Sought, held: Option<Device>) -> (Option<Device>, Result<Fo
         Ok(facts) => facts,
         Err(error) => return (Some(device), Err(error.reason())),
     };
+    if let Some(located) = volume {
+        facts.volume_id = located.volume;
+    }
     if device.claimed() {
         // Our own claim is no use by others.
         facts.uses.retain(|device_use| *device_use != DeviceUse::Exclusive);
@@ -111,10 +123,14 @@ fn kept_claim(sought: &Sought, device: &Device) -> Option<OwnedFd> {
 /// As [`find`], for somebody who only looks: no claim is taken over, no ready file is taken away, and an image file that no
 /// loop device shows yet stays a file. What `find` would take away counts as gone.
 pub fn look(sought: &Sought) -> Result<(Device, FoundAt), Reason> {
-    let sysfs = Sysfs::default();
-    let resolved = resolve(sought, Images::Leave, &sysfs)?;
+    let sysfs = Sysfs::of_process();
+    let (resolved, volume) = resolve(sought, Images::Leave, &sysfs)?;
     let device = Device::open(&resolved, &sysfs).map_err(|error| error.reason())?;
-    let facts = device.facts().map_err(|error| error.reason())?;
+    confirm(&device, volume.as_ref()).map_err(|error| error.reason())?;
+    let mut facts = device.facts().map_err(|error| error.reason())?;
+    if let Some(located) = volume {
+        facts.volume_id = located.volume;
+    }
     let (place, mounted) = mounted(&facts, sought)?;
     let gate_open = files::is_open(&sought.run, &sought.guard, &sought.memory.here.boot_id).map_err(|error| {
         let message = format!("whether the gate is open already is not known: {}", super::chain(&error));
@@ -146,7 +162,31 @@ enum Images {
     Leave,
 }
 
-fn resolve(sought: &Sought, images: Images, sysfs: &Sysfs) -> Result<Resolved, Reason> {
+/// The opened device is the volume that its serial said before it was opened. One that has no serial was found by EC2's name
+/// and size, and has nothing to be asked for.
+fn confirm(device: &Device, volume: Option<&Located>) -> Result<(), DeviceError> {
+    match volume {
+        Some(Located { volume, by_serial: true, .. }) => device.confirm_volume(volume),
+        Some(Located { by_serial: false, .. }) | None => Ok(()),
+    }
+}
+
+fn resolve(sought: &Sought, images: Images, sysfs: &Sysfs) -> Result<(Resolved, Option<Located>), Reason> {
+    match &sought.spec {
+        DeviceSpec::Ebs(_) => {
+            let words = sought.spec.words();
+            let located = ebs::locate(sysfs, &words, &sought.volumes, sought.attached_as.as_ref());
+            let located = located.map_err(|error| error.reason())?;
+            let resolved = Resolved::Block { requested: located.volume.to_string(), node: located.node.clone() };
+            Ok((resolved, Some(located)))
+        }
+        DeviceSpec::Path(_) | DeviceSpec::Uuid(_) | DeviceSpec::Label(_) => {
+            resolve_local(sought, images, sysfs).map(|resolved| (resolved, None))
+        }
+    }
+}
+
+fn resolve_local(sought: &Sought, images: Images, sysfs: &Sysfs) -> Result<Resolved, Reason> {
     let identify = |path: &Path| names_of(path);
     let resolved = device::resolve(&sought.spec, sysfs, &identify).map_err(|error| error.reason())?;
     let attach = match (images, sought.mode) {

@@ -7,6 +7,7 @@ use super::rounds::{Hint, Rounds};
 use super::standing::{From, Standing, standing};
 use super::stuck::blocking;
 use super::vitals::Vitals;
+use crate::cloud::{Client, Hub};
 use crate::config::{Config, Http, Metrics, Paths, Sources, kept_text};
 use crate::gate::notify;
 use crate::model::{GuardName, Reason};
@@ -34,6 +35,8 @@ pub struct Fleet {
     orders: BTreeMap<GuardName, watch::Sender<Order>>,
     tasks: JoinSet<()>,
     vitals: Vitals,
+    /// One client of EC2 for all guards. It asks nothing until a guard does.
+    hub: Arc<Hub<Client>>,
 }
 
 impl Fleet {
@@ -60,6 +63,7 @@ impl Fleet {
             orders: BTreeMap::new(),
             tasks: JoinSet::new(),
             vitals,
+            hub: Arc::new(Hub::new(Client::default())),
         };
         fleet.take(standing);
         fleet
@@ -124,7 +128,8 @@ impl Fleet {
     fn spawn(&mut self, config: &Config, guard: &crate::config::GuardConfig, held_back: Vec<Reason>) {
         let rounds = Rounds::new(guard.name.clone(), guard.mode, self.hints.subscribe());
         let lives = self.vitals.part(format!("guard {}", guard.name));
-        let driver = Driver::new(guard.clone(), config, self.here.clone(), self.board.clone(), rounds, lives);
+        let driver =
+            Driver::new(guard.clone(), config, self.here.clone(), self.board.clone(), rounds, lives, self.hub.clone());
         let (order, orders) = watch::channel(Order::Run(Box::new(guard.clone()), held_back));
         self.orders.insert(guard.name.clone(), order);
         self.tasks.spawn(driver.run(self.stop.subscribe(), orders));

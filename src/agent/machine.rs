@@ -5,7 +5,7 @@
 //! actions in order, one at a time, and turns each result into the next event.
 //!
 //! ```text
-//! Discovering → Examining → [Formatting] → Inspecting → Publishing → Open
+//! Discovering → [Attaching] → Examining → [Formatting] → Inspecting → Publishing → Open
 //!      any of them → Held(reasons) → back, when the evidence changes or a person decides
 //! ```
 
@@ -18,6 +18,7 @@ mod starting;
 #[cfg(test)]
 mod tests;
 
+use crate::cloud::Knowledge;
 use crate::decide::format::FormatPermit;
 use crate::model::{
     BootMillis, DecisionEvidence, DecisionVerdict, DeviceFacts, DeviceReading, Fact, FormatEvidence, FormatPolicy,
@@ -41,6 +42,8 @@ pub struct GuardPolicy {
 pub enum State {
     /// Looking for the device.
     Discovering,
+    /// The volume is on its way to this machine, and what that waits for. Not held: EC2 or the kernel ends it.
+    Attaching { waits: Option<Reason> },
     /// Reading it as bytes.
     Examining,
     /// Proving blankness a second time, or running mkfs.
@@ -92,6 +95,14 @@ pub enum Event {
     /// The agent starts, or something says that the evidence may have changed.
     LookAgain,
     Found(Box<Found>),
+    /// The volume has no device here, and the provider may bring it.
+    NotHere,
+    /// The provider says that the volume is attached to this machine.
+    Brought,
+    /// It is on its way.
+    Waits(Reason),
+    /// What the provider knows of the volume; it comes before the reading that it is needed for.
+    Known(Box<Knowledge>),
     /// No device, or not one that can be examined.
     NotFound(Reason),
     Claimed(Result<(), Reason>),
@@ -127,6 +138,8 @@ pub struct Failure {
 #[derive(Debug)]
 pub enum Action {
     Find,
+    /// Asks the provider to bring the volume.
+    Bring,
     Claim,
     Probe,
     LockAndReread {
@@ -235,6 +248,7 @@ impl Guard {
     pub fn state_name(&self) -> StateName {
         match &self.state {
             State::Discovering => StateName::Discovering,
+            State::Attaching { .. } => StateName::Attaching,
             State::Examining => StateName::Examining,
             State::Formatting => StateName::Formatting,
             State::Inspecting => StateName::Inspecting,
@@ -255,6 +269,7 @@ impl Guard {
             (
                 Mode::Enforce,
                 State::Discovering
+                | State::Attaching { .. }
                 | State::Examining
                 | State::Formatting
                 | State::Inspecting
@@ -277,9 +292,27 @@ impl Guard {
         match &self.state {
             State::Held { reasons } => reasons,
             State::Open { doubts, .. } | State::Observing { doubts } => doubts,
-            State::Discovering | State::Examining | State::Formatting | State::Inspecting | State::Publishing => {
-                self.held_for.as_deref().unwrap_or(&[])
-            }
+            State::Discovering
+            | State::Attaching { .. }
+            | State::Examining
+            | State::Formatting
+            | State::Inspecting
+            | State::Publishing => self.held_for.as_deref().unwrap_or(&[]),
+        }
+    }
+
+    /// What a volume on its way waits for.
+    pub fn waits(&self) -> Option<&Reason> {
+        match &self.state {
+            State::Attaching { waits } => waits.as_ref(),
+            State::Discovering
+            | State::Examining
+            | State::Formatting
+            | State::Inspecting
+            | State::Publishing
+            | State::Open { .. }
+            | State::Held { .. }
+            | State::Observing { .. } => None,
         }
     }
 
@@ -387,6 +420,10 @@ pub fn step(mut guard: Guard, event: Event) -> (Guard, Vec<Action>) {
         Event::LookAgain => look_again(&mut guard),
         Event::NotFound(reason) => not_found(&mut guard, reason),
         Event::Found(found) => on_found(&mut guard, *found),
+        Event::NotHere => not_here(&mut guard),
+        Event::Brought => brought(&mut guard),
+        Event::Waits(reason) => waits(&mut guard, reason),
+        Event::Known(knowledge) => known(&mut guard, *knowledge),
         Event::Claimed(Ok(())) => {
             guard.state = State::Examining;
             vec![Action::Probe]
@@ -430,6 +467,7 @@ pub fn step(mut guard: Guard, event: Event) -> (Guard, Vec<Action>) {
     match &guard.state {
         State::Open { .. } | State::Observing { .. } => guard.held_for = None,
         State::Discovering
+        | State::Attaching { .. }
         | State::Examining
         | State::Formatting
         | State::Inspecting
@@ -443,6 +481,8 @@ fn look_again(guard: &mut Guard) -> Vec<Action> {
     match guard.state {
         // The gate is open: look through the published mount, leave everything else as it is.
         State::Open { .. } => vec![Action::LookThroughMount],
+        // What it waits for stays said, until something else is known.
+        State::Attaching { .. } => vec![Action::Find],
         State::Discovering | State::Held { .. } | State::Observing { .. } => {
             guard.state = State::Discovering;
             vec![Action::Find]
@@ -450,6 +490,54 @@ fn look_again(guard: &mut Guard) -> Vec<Action> {
         // Work is under way; it will see what changed.
         State::Examining | State::Formatting | State::Inspecting | State::Publishing => Vec::new(),
     }
+}
+
+/// No device of this machine is the volume. Whatever is known of one that was is about the past.
+fn not_here(guard: &mut Guard) -> Vec<Action> {
+    match guard.state {
+        State::Discovering => guard.state = State::Attaching { waits: None },
+        State::Attaching { .. } => {}
+        State::Examining
+        | State::Formatting
+        | State::Inspecting
+        | State::Publishing
+        | State::Open { .. }
+        | State::Held { .. }
+        | State::Observing { .. } => return Vec::new(),
+    }
+    guard.forget_examination();
+    guard.found = None;
+    vec![Action::Bring]
+}
+
+fn brought(guard: &mut Guard) -> Vec<Action> {
+    match guard.state {
+        State::Attaching { .. } => vec![Action::Find],
+        State::Discovering
+        | State::Examining
+        | State::Formatting
+        | State::Inspecting
+        | State::Publishing
+        | State::Open { .. }
+        | State::Held { .. }
+        | State::Observing { .. } => Vec::new(),
+    }
+}
+
+fn waits(guard: &mut Guard, reason: Reason) -> Vec<Action> {
+    if let State::Attaching { waits } = &mut guard.state {
+        *waits = Some(reason);
+    }
+    Vec::new()
+}
+
+fn known(guard: &mut Guard, knowledge: Knowledge) -> Vec<Action> {
+    let Knowledge { identity, origin, age: _ } = knowledge;
+    if let Some(found) = &mut guard.found {
+        found.identity = identity;
+        found.origin = origin;
+    }
+    Vec::new()
 }
 
 fn not_found(guard: &mut Guard, reason: Reason) -> Vec<Action> {

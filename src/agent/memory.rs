@@ -77,6 +77,39 @@ impl Memory {
         }
     }
 
+    /// EBS volumes that this node has had for the guard, the latest last. An unreadable ledger names none: whoever needs it is
+    /// told then.
+    pub fn volumes(&self) -> Vec<VolumeId> {
+        let read = NodeLedger::at(&self.state, &self.guard, &self.here.machine_id).read();
+        let own = read.map(|node| node.own).unwrap_or_default();
+        let mut volumes: Vec<VolumeId> = Vec::new();
+        for (_, entry) in own {
+            let had = match entry.fact {
+                Fact::Pinned { .. }
+                | Fact::HoldsData { .. }
+                | Fact::Formatted { .. }
+                | Fact::FreshAllowed { .. }
+                | Fact::Published { .. } => entry.volume_id.is_ebs(),
+                Fact::FormatIntent { .. }
+                | Fact::IdentityChanged { .. }
+                | Fact::Adopted { .. }
+                | Fact::Released { .. }
+                | Fact::Retried
+                | Fact::Fsck { .. }
+                | Fact::NotChecked { .. }
+                | Fact::Enabled { .. }
+                | Fact::Disabled
+                | Fact::Bypassed { .. }
+                | Fact::Decided { .. } => false,
+            };
+            if had {
+                volumes.retain(|known| *known != entry.volume_id);
+                volumes.push(entry.volume_id);
+            }
+        }
+        volumes
+    }
+
     /// What the node alone remembers of this volume.
     pub fn of_node(&self, volume_id: &VolumeId) -> Observed<Records> {
         self.fold(volume_id, None, Vec::new(), &[])

@@ -102,6 +102,13 @@ async fn follow(dry: &mut Dry<'_>, config: &GuardConfig) -> Foreseen {
                 guard = next;
                 queue.extend(actions);
             }
+            Answer::Events(events) => {
+                for event in events {
+                    let (next, actions) = step(guard, event);
+                    guard = next;
+                    queue.extend(actions);
+                }
+            }
             Answer::Done => {}
             Answer::Unknown(why) => {
                 unknown = Some(why);

@@ -37,6 +37,11 @@ pub enum Wake {
 
 /// How often a device is looked for that is not there, or is in somebody else's hands.
 const SEEK: Duration = Duration::from_secs(15);
+/// How often a device is looked for that is on its way, and after how many of these looks more rarely. The kernel's hints
+/// come first; when EC2 is asked is for the provider to say.
+const ARRIVES: Duration = Duration::from_secs(1);
+const ARRIVES_SOON: u32 = 120;
+const ARRIVES_LATE: Duration = Duration::from_secs(5);
 /// How soon what could not be read is read again; doubles up to `LONGEST`.
 const REREAD: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(900);
@@ -152,6 +157,8 @@ impl Rounds {
             State::Open { .. } => MARK,
             State::Held { reasons } => self.pause_when_held(reasons),
             State::Observing { .. } => MARK,
+            State::Attaching { .. } if self.repeats < ARRIVES_SOON => ARRIVES,
+            State::Attaching { .. } => ARRIVES_LATE,
             State::Discovering | State::Examining | State::Formatting | State::Inspecting | State::Publishing => SEEK,
         }
     }
@@ -165,6 +172,12 @@ impl Rounds {
             ReasonCode::NotABlockDevice,
             ReasonCode::SizeMismatch,
             ReasonCode::VolumeAmbiguous,
+            ReasonCode::VolumeNotFound,
+            ReasonCode::VolumeElsewhere,
+            ReasonCode::AttachStuck,
+            ReasonCode::AttachRefused,
+            ReasonCode::MultiAttach,
+            ReasonCode::ProviderUnreachable,
             ReasonCode::ReleasedByOperator,
         ]) {
             SEEK
@@ -185,7 +198,7 @@ impl Rounds {
 
     fn weigh(&self, hint: Option<Hint>, state: &State) -> Option<Wake> {
         let settled = match state {
-            State::Held { .. } | State::Observing { .. } | State::Discovering => true,
+            State::Held { .. } | State::Observing { .. } | State::Discovering | State::Attaching { .. } => true,
             State::Open { .. } | State::Examining | State::Formatting | State::Inspecting | State::Publishing => false,
         };
         match hint {
@@ -198,7 +211,11 @@ impl Rounds {
             }
             Some(Hint::Block(name)) => {
                 let about_another = name.is_some() && self.device.is_some() && name != self.device;
-                let quiet = OWN_ECHO.saturating_mul(1_u32 << self.repeats.min(8));
+                let quiet = match state {
+                    // Nothing of ours has touched it yet.
+                    State::Attaching { .. } => Duration::ZERO,
+                    _other => OWN_ECHO.saturating_mul(1_u32 << self.repeats.min(8)),
+                };
                 (settled && !about_another && self.entered.elapsed() >= quiet).then_some(Wake::LookAgain)
             }
             Some(Hint::Mounts) => {
@@ -207,6 +224,7 @@ impl Rounds {
                     State::Held { reasons } => reasons.iter().any(|reason| reason.code == ReasonCode::InUse),
                     State::Open { .. }
                     | State::Discovering
+                    | State::Attaching { .. }
                     | State::Examining
                     | State::Formatting
                     | State::Inspecting

@@ -41,6 +41,7 @@ impl Timings {
 fn step_name(action: &Action) -> &'static str {
     match action {
         Action::Find => "find the device",
+        Action::Bring => "ask for the volume",
         Action::Claim => "claim it",
         Action::Probe => "read it as bytes",
         Action::LockAndReread { .. } => "read it a second time",

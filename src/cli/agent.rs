@@ -8,7 +8,11 @@ use crate::agent::kernel::{self, Kernel};
 use crate::agent::{self, GateCheck};
 use crate::model::GuardName;
 use std::io::IsTerminal;
+use tracing::Level;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Runs the agent until it is told to stop.
 pub fn run(context: &Context) -> Result<Exit, Failure> {
@@ -30,12 +34,23 @@ pub fn run(context: &Context) -> Result<Exit, Failure> {
 /// State changes only, one line each, to standard error: the journal adds the time. `VOLHOLD_LOG` says more.
 fn log() {
     let filter = EnvFilter::try_from_env("VOLHOLD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let stderr_is_terminal = std::io::stderr().is_terminal();
     let lines =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(stderr_is_terminal);
+        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let shown = filter_fn(|line| shown(line.target(), *line.level()));
+    let all = tracing_subscriber::registry().with(filter).with(shown);
     // A second call would find the first one's subscriber in place, which is as good.
-    let _installed =
-        if std::env::var_os("JOURNAL_STREAM").is_some() { lines.without_time().try_init() } else { lines.try_init() };
+    let _installed = if std::env::var_os("JOURNAL_STREAM").is_some() {
+        all.with(lines.without_time()).try_init()
+    } else {
+        all.with(lines).try_init()
+    };
+}
+
+/// Whoever signs and sends requests may tell of them, credentials and all, to those who want to know everything. No word of
+/// `VOLHOLD_LOG` makes them: of other crates only warnings are shown.
+fn shown(target: &str, level: Level) -> bool {
+    let own = target == "volhold" || target.starts_with("volhold::");
+    own || level <= Level::WARN
 }
 
 /// Refuses anybody but root.

@@ -169,7 +169,7 @@ impl<'a> Subject<'a> {
 
     /// The volume; where the device was never there, what was configured stands for it.
     fn volume_or_configured(&self) -> VolumeId {
-        self.volume().unwrap_or_else(|| VolumeId(format!("local:{}", crate::agent::spec_words(&self.guard.device))))
+        self.volume().unwrap_or_else(|| self.guard.device.unseen_id())
     }
 
     fn change(&self, steps: Vec<Step>, recorded: Option<EntryId>) -> Change {

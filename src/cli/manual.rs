@@ -6,6 +6,8 @@
 
 mod bytes;
 mod data;
+/// What only EC2 says.
+mod ebs;
 pub mod etcd;
 mod filesystem;
 mod volume;
@@ -172,6 +174,10 @@ pub fn page(code: ReasonCode) -> &'static Page {
         ReasonCode::ReleasedByOperator => &volume::RELEASED_BY_OPERATOR,
         ReasonCode::WitnessUnreachable => &volume::WITNESS_UNREACHABLE,
         ReasonCode::ConfigChanged => &volume::CONFIG_CHANGED,
+        ReasonCode::AttachRefused => &ebs::ATTACH_REFUSED,
+        ReasonCode::MultiAttach => &ebs::MULTI_ATTACH,
+        ReasonCode::ProviderUnreachable => &ebs::PROVIDER_UNREACHABLE,
+        ReasonCode::DeletedWithInstance => &ebs::DELETED_WITH_INSTANCE,
     }
 }
 

@@ -191,6 +191,9 @@ fn draw_guard(screen: &mut Screen, guard: &GuardStatus, width: usize, now: Time)
         ],
     );
     field(screen, "volume", &volume_line(guard));
+    if let Some(waits) = &guard.waits {
+        field(screen, "waits", &waits.message);
+    }
     if let Some(progress) = &guard.progress {
         field(screen, "now", &progress_line(progress));
     }

@@ -111,7 +111,7 @@ pub fn tell_held(name: &GuardName, reasons: &[Reason]) {
 
 fn tell(status: &GuardStatus) {
     let mut text = format!("volhold: {}: {} ({})", status.name, gate_word(status), state_word(status.state));
-    if let Some(reason) = status.reasons.first() {
+    if let Some(reason) = status.reasons.first().or(status.waits.as_ref()) {
         text.push_str(&format!(", {}", reason_line(reason)));
     } else if let Some(progress) = &status.progress {
         text.push_str(&format!(", {}", progress.what));

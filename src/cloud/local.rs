@@ -1,23 +1,29 @@
 //! Devices of this machine: disks, loop devices, image files. Nothing is attached, and nobody knows a volume's history.
 
-use super::{Attachment, Knowledge, VolumeProvider};
-use crate::model::{DeviceFacts, Identity, Observed, Origin, Reason, VolumeAge};
+use super::{Brought, Knowledge, May, VolumeProvider};
+use crate::model::{DeviceFacts, Identity, Observed, Origin, Reason, ReasonCode, VolumeAge};
 
 /// The provider `local`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Local;
 
-impl VolumeProvider for Local {
-    async fn attach(&self) -> Result<Attachment, Reason> {
-        Ok(Attachment::Already)
-    }
-
+impl Local {
     /// The configuration names the device and nothing else, so the device that its name led to is the one meant.
-    async fn knowledge(&self, _facts: &DeviceFacts) -> Knowledge {
+    pub fn known(self) -> Knowledge {
         Knowledge {
             identity: Observed::Seen(Identity::Matches),
             origin: Observed::Seen(Origin::NoProvider),
             age: Observed::Seen(VolumeAge::NoProvider),
         }
+    }
+}
+
+impl VolumeProvider for Local {
+    async fn bring(&mut self, _may: May) -> Brought {
+        Brought::Refused(Reason::new(ReasonCode::DeviceMissing, "nobody brings a device of this machine"))
+    }
+
+    async fn knowledge(&mut self, _facts: &DeviceFacts) -> Knowledge {
+        self.known()
     }
 }

@@ -4,7 +4,9 @@ use super::merge::{Merged, MergedGuard};
 use super::place::{Place, Problem, nearest};
 use super::written::{PUBLISH_KEYS, Table, Value};
 use super::{Config, GuardConfig, Http, Metrics, Owner, Paths};
-use crate::model::{DeviceSpec, FormatPolicy, Fstype, GuardName, Mode, Publish, PublishDir};
+use crate::model::{
+    DeviceSpec, EbsSpec, FormatPolicy, Fstype, GuardName, Mode, Publish, PublishDir, TagSpec, VolumeId,
+};
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 
@@ -55,6 +57,13 @@ struct Checked<'m> {
     config: GuardConfig,
     device: &'m Value,
     publish: &'m Value,
+}
+
+/// `provider`
+#[derive(Clone, Copy)]
+enum Source {
+    Local,
+    Ebs,
 }
 
 /// Collects mistakes.
@@ -121,7 +130,10 @@ impl Check<'_> {
         let name = self
             .needed(guard, "name", names)
             .and_then(|name| name.text().parse::<GuardName>().map_err(|wrong| self.wrong_value(name, wrong)).ok());
-        self.one_of(value("provider"), &[("local", ())]);
+        let provider = match value("provider") {
+            None => Some(Source::Local),
+            written => self.one_of(written, &[("local", Source::Local), ("ebs", Source::Ebs)]),
+        };
         let modes = [("observe", Mode::Observe), ("enforce", Mode::Enforce)];
         let mode = match value("mode") {
             Some(mode) if mode.text().starts_with('0') => {
@@ -135,8 +147,11 @@ impl Check<'_> {
         let formats = [("never", FormatPolicy::Never), ("if-blank", FormatPolicy::IfBlank)];
         let format = self.one_of(value("format"), &formats).unwrap_or(FormatPolicy::Never);
         let fresh = self.one_of(value("fresh"), &[("allow", true), ("deny", false)]).unwrap_or(false);
-        let written_device = self.needed(guard, "device", names);
-        let device = written_device.and_then(|device| self.device(device));
+        let (written_device, device) = match provider {
+            Some(Source::Local) => self.local_device(guard, names),
+            Some(Source::Ebs) => self.ebs_volume(guard),
+            None => (None, None),
+        };
         if let (FormatPolicy::IfBlank, Some(DeviceSpec::Uuid(_) | DeviceSpec::Label(_)), Some(written)) =
             (format, &device, value("format"))
         {
@@ -307,6 +322,74 @@ impl Check<'_> {
         Some(path)
     }
 
+    fn local_device<'m>(
+        &mut self,
+        guard: &'m MergedGuard,
+        names: &[String],
+    ) -> (Option<&'m Value>, Option<DeviceSpec>) {
+        for foreign in ["volume_id", "volume_tags"].iter().filter_map(|key| guard.values.get(*key)) {
+            self.wrong_value(foreign, "names a volume of EC2: that needs `provider = \"ebs\"`");
+        }
+        let written = self.needed(guard, "device", names);
+        (written, written.and_then(|device| self.device(device)))
+    }
+
+    /// By id or by tags, never by both: which one would count?
+    fn ebs_volume<'m>(&mut self, guard: &'m MergedGuard) -> (Option<&'m Value>, Option<DeviceSpec>) {
+        if let Some(device) = guard.values.get("device") {
+            self.wrong_value(
+                device,
+                "is for `provider = \"local\"`; a volume of EC2 is named by `volume_id` or `volume_tags`",
+            );
+        }
+        let (id, tags) = (guard.values.get("volume_id"), guard.values.get("volume_tags"));
+        match (id, tags) {
+            (Some(id), None) => {
+                let read = VolumeId::ebs(id.text());
+                if read.is_none() {
+                    self.wrong_value(id, "must be the id of an EBS volume, such as `vol-0123456789abcdef0`");
+                }
+                (Some(id), read.map(|id| DeviceSpec::Ebs(EbsSpec::Id(id))))
+            }
+            (None, Some(tags)) => (Some(tags), self.volume_tags(tags)),
+            (Some(_), Some(tags)) => {
+                self.wrong_value(tags, "cannot be given together with `volume_id`, which names the volume already");
+                (None, None)
+            }
+            (None, None) => {
+                let wanted = "`volume_id` or `volume_tags` is missing, of which `provider = \"ebs\"` needs one";
+                self.wrong(guard.place.clone(), &guard.key, wanted);
+                (None, None)
+            }
+        }
+    }
+
+    fn volume_tags(&mut self, value: &Value) -> Option<DeviceSpec> {
+        let mut tags: Vec<TagSpec> = Vec::new();
+        if value.texts.is_empty() {
+            self.wrong_value(value, "must name at least one tag, as `KEY` or `KEY=VALUE`");
+        }
+        for (text, place) in &value.texts {
+            let (key, wanted) = match text.split_once('=') {
+                Some((key, wanted)) => (key, Some(wanted.to_owned())),
+                None => (text.as_str(), None),
+            };
+            // Limits of EC2: 127 and 255 characters.
+            let fits = |text: &str, most: usize| text.chars().count() <= most && !text.chars().any(char::is_control);
+            if key.is_empty() || !fits(key, 127) || !wanted.as_deref().is_none_or(|wanted| fits(wanted, 255)) {
+                self.wrong(place.clone(), &value.key, "must be tags, each `KEY` or `KEY=VALUE`, as EC2 has them");
+                continue;
+            }
+            if tags.iter().any(|other| other.key == key) {
+                self.wrong(place.clone(), &value.key, format!("names the tag `{key}` twice"));
+                continue;
+            }
+            tags.push(TagSpec { key: key.to_owned(), value: wanted });
+        }
+        tags.sort();
+        (!tags.is_empty()).then_some(DeviceSpec::Ebs(EbsSpec::Tags(tags)))
+    }
+
     fn device(&mut self, value: &Value) -> Option<DeviceSpec> {
         let text = value.text();
         let wrong = match text.split_once('=') {
@@ -438,6 +521,7 @@ fn node(device: &DeviceSpec) -> PathBuf {
         DeviceSpec::Path(path) => real(path),
         DeviceSpec::Uuid(uuid) => real(&Path::new("/dev/disk/by-uuid").join(uuid)),
         DeviceSpec::Label(label) => real(&Path::new("/dev/disk/by-label").join(label)),
+        DeviceSpec::Ebs(_) => PathBuf::from(device.words()),
     }
 }
 

@@ -28,9 +28,19 @@ pub const GUARD: &[Key] = &[
     Key {
         name: "provider",
         default: "`local`",
-        meaning: "where volumes come from; so far only devices of this machine",
+        meaning: "where volumes come from: `local`, devices of this machine; `ebs`, volumes of EC2, attached where needed",
     },
-    Key { name: "device", default: "needed", meaning: "absolute path, `UUID=…`, `LABEL=…`, or an image file" },
+    Key {
+        name: "device",
+        default: "needed",
+        meaning: "with `local`: absolute path, `UUID=…`, `LABEL=…`, or an image file",
+    },
+    Key { name: "volume_id", default: "-", meaning: "with `ebs`, this or `volume_tags`: `vol-…`" },
+    Key {
+        name: "volume_tags",
+        default: "-",
+        meaning: "with `ebs`: a list of `KEY=VALUE` or `KEY`; the one volume of this zone that has them all, never the first of several",
+    },
     Key {
         name: "fstype",
         default: "`ext4`",

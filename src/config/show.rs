@@ -1,7 +1,7 @@
 //! A validated configuration as text that reads back as the same: for `config show`, and for what is kept.
 
 use super::{Config, GuardConfig, Http, Metrics, Place};
-use crate::model::{DeviceSpec, FormatPolicy, Mode, Publish, PublishDir};
+use crate::model::{DeviceSpec, EbsSpec, FormatPolicy, Mode, Publish, PublishDir, TagSpec};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -96,11 +96,17 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
         FormatPolicy::Never => "never",
         FormatPolicy::IfBlank => "if-blank",
     };
+    let (provider, device_key, named) = match device {
+        DeviceSpec::Path(_) | DeviceSpec::Uuid(_) | DeviceSpec::Label(_) => ("local", "device", Some(device.words())),
+        DeviceSpec::Ebs(EbsSpec::Id(id)) => ("ebs", "volume_id", Some(id.to_string())),
+        // A list, below.
+        DeviceSpec::Ebs(EbsSpec::Tags(_)) => ("ebs", "volume_tags", None),
+    };
     let all = [
         ("name", Some(name.to_string())),
         ("mode", Some(mode.to_owned())),
-        ("provider", Some("local".to_owned())),
-        ("device", Some(device_words(device))),
+        ("provider", Some(provider.to_owned())),
+        (device_key, named),
         ("fstype", Some(fstype.as_str().to_owned())),
         ("format", Some(format.to_owned())),
         ("data_dir", data_dir.clone()),
@@ -115,6 +121,11 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
     let after_format =
         pairs.iter().position(|(name, _)| *name == "format").map_or(pairs.len(), |at| at.saturating_add(1));
     pairs.insert(after_format, ("publish", publish_says(publish)));
+    if let DeviceSpec::Ebs(EbsSpec::Tags(tags)) = device {
+        let after_provider =
+            pairs.iter().position(|(name, _)| *name == "provider").map_or(pairs.len(), |at| at.saturating_add(1));
+        pairs.insert(after_provider, ("volume_tags", Says::List(tags.iter().map(TagSpec::to_string).collect())));
+    }
     if !mount_options.is_empty() {
         pairs.push(("mount_options", Says::List(mount_options.clone())));
     }
@@ -131,11 +142,7 @@ fn publish_says(publish: &Publish) -> Says {
 
 /// The device as it stands in the configuration.
 pub fn device_words(device: &DeviceSpec) -> String {
-    match device {
-        DeviceSpec::Path(path) => path.display().to_string(),
-        DeviceSpec::Uuid(uuid) => format!("UUID={uuid}"),
-        DeviceSpec::Label(label) => format!("LABEL={label}"),
-    }
+    device.words()
 }
 
 /// Where the column of origins begins, unless a value is longer.

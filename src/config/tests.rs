@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::{EbsSpec, TagSpec, VolumeId};
 
 impl Problem {
     fn at(&self) -> (usize, usize) {
@@ -159,7 +160,9 @@ fn what_is_missing_is_told_at_the_guards_header() {
 fn values_that_cannot_be_are_refused() {
     for (line, key, says) in [
         ("fstype = \"btrfs\"", "fstype", "ext4, xfs"),
-        ("provider = \"ebs\"", "provider", "local"),
+        ("provider = \"gce\"", "provider", "local, ebs"),
+        ("volume_id = \"vol-1a2b3c4d\"", "volume_id", "provider = \"ebs\""),
+        ("volume_tags = [\"a=b\"]", "volume_tags", "provider = \"ebs\""),
         ("data_dir = \"/abs\"", "data_dir", "below the volume's root"),
         ("data_dir = \"a/../..\"", "data_dir", "without `..`"),
         ("data_dir = \"\"", "data_dir", "below the volume's root"),
@@ -288,3 +291,53 @@ fn what_may_not_be_meant_is_remarked_upon() {
 
 mod layers;
 mod publish;
+
+const EBS: &str = r#"
+[[guard]]
+name = "main"
+provider = "ebs"
+publish = "/var/lib/etcd"
+"#;
+
+#[test]
+fn a_volume_of_ec2_is_named_by_its_id_or_by_tags() {
+    let id = parse(&format!("{EBS}volume_id = \"vol-0123456789abcdef0\"\nformat = \"if-blank\"\n")).unwrap();
+    assert_eq!(id.guards[0].device, DeviceSpec::Ebs(EbsSpec::Id(VolumeId("vol-0123456789abcdef0".into()))));
+    let tags = parse(&format!("{EBS}volume_tags = [\"k8s.io/etcd/main=a/a,b,c\", \"KubernetesCluster\"]\n")).unwrap();
+    let tag = |key: &str, value: Option<&str>| TagSpec { key: key.into(), value: value.map(str::to_owned) };
+    let wanted = vec![tag("KubernetesCluster", None), tag("k8s.io/etcd/main", Some("a/a,b,c"))];
+    assert_eq!(tags.guards[0].device, DeviceSpec::Ebs(EbsSpec::Tags(wanted)));
+    // Shown, and read back as the same, commas and all.
+    for config in [id, tags] {
+        assert_eq!(parse(&toml(&config, None)).unwrap(), config);
+    }
+}
+
+#[test]
+fn a_volume_of_ec2_is_named_once_and_as_ec2_names_it() {
+    for (line, key, says) in [
+        ("", "guard[0]", "`volume_id` or `volume_tags` is missing"),
+        ("volume_id = \"vol-xyz\"", "volume_id", "the id of an EBS volume"),
+        ("volume_id = \"vol-1a2b3c4d\"\nvolume_tags = [\"a\"]", "volume_tags", "together with `volume_id`"),
+        ("volume_id = \"vol-1a2b3c4d\"\ndevice = \"/dev/x\"", "device", "`provider = \"local\"`"),
+        ("volume_tags = []", "volume_tags", "at least one tag"),
+        ("volume_tags = [\"=b\"]", "volume_tags", "`KEY=VALUE`"),
+        ("volume_tags = [\"a=b\", \"a=c\"]", "volume_tags", "twice"),
+    ] {
+        let all = problems(&format!("{EBS}{line}\n"));
+        assert_eq!(all.len(), 1, "{line}: {all:?}");
+        assert!(all[0].key.ends_with(key), "{line}: {all:?}");
+        assert!(all[0].message.contains(says), "{line}: {all:?}");
+    }
+}
+
+#[test]
+fn two_guards_cannot_have_one_volume_of_ec2() {
+    let guard = |name: &str| {
+        format!(
+            "[[guard]]\nname = \"{name}\"\nprovider = \"ebs\"\npublish = \"/mnt/{name}\"\nvolume_id = \"vol-1a2b3c4d\"\n"
+        )
+    };
+    let all = problems(&format!("{}{}", guard("a"), guard("b")));
+    assert!(all.iter().any(|problem| problem.message.contains("is the device of guard `a` already")), "{all:?}");
+}

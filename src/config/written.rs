@@ -68,6 +68,8 @@ pub(super) const GUARD_KEYS: &[&str] = &[
     "mode",
     "provider",
     "device",
+    "volume_id",
+    "volume_tags",
     "fstype",
     "format",
     "publish",
@@ -80,14 +82,16 @@ pub(super) const GUARD_KEYS: &[&str] = &[
     "mount_options",
 ];
 pub(super) const PUBLISH_KEYS: &[&str] = &["from", "at"];
-/// Keys that take a list, or one text with commas.
-const LISTS: &[&str] = &["mount_options"];
+/// Keys that take a list, or one text (with commas, unless it is in `UNCUT`).
+const LISTS: &[&str] = &["mount_options", "volume_tags"];
+/// Lists of which one text is one part, commas and all: values of tags have commas.
+const UNCUT: &[&str] = &["volume_tags"];
 /// Keys that take a list of tables with these keys, or one text.
 const LISTS_OF_TABLES: &[(&str, &[&str])] = &[("publish", PUBLISH_KEYS)];
 
 /// What a text without commas becomes for a key: its parts for a list, itself for all others.
 pub(super) fn value_of(name: &str, key: String, text: &str, place: Place) -> Value {
-    if !LISTS.contains(&name) {
+    if !LISTS.contains(&name) || UNCUT.contains(&name) {
         return Value::one(key, text, place);
     }
     let parts = text.split(',').filter(|_| !text.is_empty());

@@ -26,6 +26,9 @@ pub enum DeviceError {
     /// A device of no bytes: an unbound loop device, a disk whose medium is gone.
     #[error("{requested}: {node} has a size of 0 bytes")]
     SizeZero { requested: String, node: PathBuf },
+    /// Something stands where the volume should, and is not it.
+    #[error("{requested}: {node} is not that volume: {detail}")]
+    NotTheVolume { requested: String, node: PathBuf, detail: String },
     #[error("{operation} {path}")]
     Io {
         operation: &'static str,
@@ -89,6 +92,10 @@ impl DeviceError {
             DeviceError::SizeZero { requested, node } => Reason::new(
                 ReasonCode::SizeMismatch,
                 format!("device {requested} ({}) has a size of 0 bytes: nothing is attached to it", node.display()),
+            ),
+            DeviceError::NotTheVolume { requested, node, detail } => Reason::new(
+                ReasonCode::IdentityMismatch,
+                format!("{} is not {requested}: {detail}; it was left alone", node.display()),
             ),
             DeviceError::Io { operation, path, source } => Reason::new(
                 ReasonCode::Unreadable,

@@ -1,7 +1,7 @@
 //! The kernel calls on block and loop devices that no library wraps: the only unsafe code outside of libblkid's binding.
 //!
-//! Numbers and structures are those of `include/uapi/linux/fs.h` and `include/uapi/linux/loop.h` (Linux 5.10, unchanged
-//! since).
+//! Numbers and structures are those of `include/uapi/linux/fs.h`, `include/uapi/linux/loop.h` and
+//! `include/uapi/linux/nvme_ioctl.h` (Linux 5.10, unchanged since).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -15,7 +15,7 @@ pub const LOOP_AUTOCLEAR: u32 = 4;
 pub const LOOP_DIRECT_IO: u32 = 16;
 
 mod raw {
-    use super::{LoopConfig, LoopInfo64};
+    use super::{LoopConfig, LoopInfo64, NvmeCommand};
 
     nix::ioctl_read!(blkgetsize64, 0x12, 114, u64);
     // Declared with `size_t` in the header, but the kernel writes a u64 on every architecture we build for.
@@ -24,6 +24,7 @@ mod raw {
     nix::ioctl_read_bad!(loop_get_status64, 0x4C05, LoopInfo64);
     nix::ioctl_write_ptr_bad!(loop_configure, 0x4C0A, LoopConfig);
     nix::ioctl_none_bad!(loop_ctl_get_free, 0x4C82);
+    nix::ioctl_readwrite!(nvme_admin_cmd, b'N', 0x41, NvmeCommand);
 }
 
 /// `struct loop_info64`.
@@ -52,6 +53,24 @@ struct LoopConfig {
     block_size: u32,
     info: LoopInfo64,
     reserved: [u64; 8],
+}
+
+/// `struct nvme_passthru_cmd`.
+#[repr(C)]
+#[derive(Default)]
+struct NvmeCommand {
+    opcode: u8,
+    flags: u8,
+    reserved: u16,
+    namespace: u32,
+    words_2_3: [u32; 2],
+    metadata: u64,
+    address: u64,
+    metadata_length: u32,
+    data_length: u32,
+    words_10_15: [u32; 6],
+    timeout_ms: u32,
+    result: u32,
 }
 
 const NO_INFO: LoopInfo64 = LoopInfo64 {
@@ -105,6 +124,27 @@ pub fn read_only(device: impl AsFd) -> io::Result<bool> {
     Ok(flag != 0)
 }
 
+/// Identify Controller (opcode 06h, CNS 01h) on an NVMe disk: its 4096 bytes. ENOTTY: no NVMe disk. Reads, and changes
+/// nothing.
+pub fn nvme_identify(device: impl AsFd) -> io::Result<Vec<u8>> {
+    let mut answer = vec![0_u8; super::nvme::LENGTH];
+    let mut command = NvmeCommand {
+        opcode: 0x06,
+        address: answer.as_mut_ptr() as u64,
+        data_length: u32::try_from(answer.len()).map_err(io::Error::other)?,
+        words_10_15: [1, 0, 0, 0, 0, 0],
+        timeout_ms: 5000,
+        ..NvmeCommand::default()
+    };
+    // SAFETY: the call reads one `nvme_passthru_cmd`, which `command` has the layout of, writes its result, and writes at most
+    // `data_length` bytes at `address`: that is `answer`, which lives until it returns.
+    let status = unsafe { raw::nvme_admin_cmd(device.as_fd().as_raw_fd(), &mut command)? };
+    match status {
+        0 => Ok(answer),
+        status => Err(io::Error::other(format!("the controller answers with status {status:#x}"))),
+    }
+}
+
 /// Drops the clean pages of the device's cache, so that the next buffered read asks the medium (`BLKFLSBUF`).
 pub fn drop_cache(device: impl AsFd) -> io::Result<()> {
     // SAFETY: takes no argument.
@@ -155,4 +195,5 @@ pub fn loop_bind(device: impl AsFd, file: impl AsFd, flags: u32, name: &str) -> 
 }
 
 // The kernel copies by these sizes; a wrong layout must not compile.
-const _: () = assert!(size_of::<LoopInfo64>() == 232 && size_of::<LoopConfig>() == 304);
+const _: () =
+    assert!(size_of::<LoopInfo64>() == 232 && size_of::<LoopConfig>() == 304 && size_of::<NvmeCommand>() == 72);

@@ -2,7 +2,7 @@
 
 use super::error::Opener;
 use super::sysfs::BlockEntry;
-use super::{ClaimError, DeviceError, Resolved, Sysfs, ioctl, loops, uses};
+use super::{ClaimError, DeviceError, Resolved, Sysfs, ioctl, loops, nvme, uses};
 use crate::model::{DevNum, DeviceFacts, DeviceUse, VolumeId};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs::{self, File};
@@ -140,7 +140,8 @@ impl Device {
         let backing_file = self.sysfs.backing_file(&entry)?;
         // A loop device is known by its file: attached anew under another number it is the same volume.
         let volume_id = match (&serial, &backing_file) {
-            (Some(serial), _) => VolumeId(format!("local:{serial}")),
+            // An EBS volume is called by its id, whoever found it.
+            (Some(serial), _) => VolumeId::of_serial(serial).unwrap_or_else(|| VolumeId(format!("local:{serial}"))),
             (None, Some(file)) => local_id(Path::new(file)),
             (None, None) => VolumeId(format!("local:{}", self.requested)),
         };
@@ -159,6 +160,33 @@ impl Device {
             volume_id,
             uses: uses::uses(&self.sysfs, &entry)?,
         })
+    }
+
+    /// Is the opened device the disk of this EBS volume? By the serial that sysfs has under its device number, and by what
+    /// an NVMe controller itself answers on this descriptor, where it may be asked.
+    pub fn confirm_volume(&self, volume: &VolumeId) -> Result<(), DeviceError> {
+        let not_it = |detail: String| {
+            Err(DeviceError::NotTheVolume { requested: volume.to_string(), node: self.node.clone(), detail })
+        };
+        let Some(devnum) = self.devnum() else { return not_it("it is an image file".to_owned()) };
+        let entry = self.entry(devnum)?;
+        if let Some(serial) = self.sysfs.serial(&entry)?
+            && VolumeId::of_serial(&serial).as_ref() != Some(volume)
+        {
+            return not_it(format!("its serial is {serial}"));
+        }
+        if !entry.name.starts_with("nvme") {
+            return Ok(());
+        }
+        match nvme::identify(&self.file) {
+            Ok(said) if VolumeId::of_serial(&said.serial).as_ref() == Some(volume) => Ok(()),
+            Ok(said) => not_it(format!("its controller answers with the serial {} ({})", said.serial, said.model)),
+            // Not permitted, or another kernel: the serial in sysfs is the same answer, asked earlier.
+            Err(error) => {
+                tracing::debug!(event = "nvme.unasked", node = %self.node.display(), %error, "the controller was not asked");
+                Ok(())
+            }
+        }
     }
 
     /// Takes the device: from now on no other process can mount it, format it or claim it (EBUSY), until the claim is let

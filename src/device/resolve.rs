@@ -1,7 +1,7 @@
 //! From a configured name to a node.
 
-use super::{DeviceError, Sysfs, loops};
-use crate::model::{DeviceSpec, Observed};
+use super::{DeviceError, Sysfs, ebs, loops};
+use crate::model::{DeviceSpec, EbsSpec, Observed};
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -34,6 +34,14 @@ pub fn resolve(spec: &DeviceSpec, sysfs: &Sysfs, identify: &Identify) -> Result<
         DeviceSpec::Path(path) => by_path(&path.display().to_string(), path),
         DeviceSpec::Uuid(uuid) => by_content(&Wanted::Uuid(uuid), sysfs, identify),
         DeviceSpec::Label(label) => by_content(&Wanted::Label(label), sysfs, identify),
+        DeviceSpec::Ebs(EbsSpec::Id(id)) => {
+            let located = ebs::locate(sysfs, &id.0, std::slice::from_ref(id), None)?;
+            Ok(Resolved::Block { requested: id.to_string(), node: located.node })
+        }
+        DeviceSpec::Ebs(EbsSpec::Tags(_)) => {
+            let detail = "which volume its tags lead to is known to EC2 only".to_owned();
+            Err(DeviceError::Missing { requested: spec.words(), detail })
+        }
     }
 }
 

@@ -42,6 +42,17 @@ impl BlockEntry {
 }
 
 impl Sysfs {
+    /// The kernel's own. In a build for tests, which no package is, `VOLHOLD_FAKE_SYS` names another `/sys`, in which a loop
+    /// device has the serial that an EBS volume has.
+    pub fn of_process() -> Self {
+        let sysfs = Sysfs::default();
+        #[cfg(debug_assertions)]
+        if let Some(sys) = std::env::var_os("VOLHOLD_FAKE_SYS") {
+            return Sysfs { sys: sys.into(), ..sysfs };
+        }
+        sysfs
+    }
+
     /// A tree with `sys`, `proc` and `dev` below `root`.
     pub fn at(root: &Path) -> Self {
         Sysfs { sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") }

@@ -119,6 +119,7 @@ fn differs(before: &GuardStatus, now: &GuardStatus) -> bool {
     before.gate != now.gate
         || before.state != now.state
         || before.reasons != now.reasons
+        || before.waits != now.waits
         || before.progress.as_ref().map(|progress| &progress.what)
             != now.progress.as_ref().map(|progress| &progress.what)
 }
@@ -130,7 +131,7 @@ fn sentence(status: &GuardStatus) -> String {
         Gate::Waiting => "waiting",
         Gate::Held => "HELD",
     };
-    match (status.reasons.first(), &status.progress) {
+    match (status.reasons.first().or(status.waits.as_ref()), &status.progress) {
         (Some(reason), _) => format!("{gate}: {} ({})", reason.message, reason.code),
         (None, Some(progress)) => format!("{gate}: {}", progress.what),
         (None, None) => gate.to_owned(),

@@ -27,6 +27,7 @@ fn guard(name: &str, gate: Gate, codes: &[ReasonCode]) -> GuardStatus {
         publish_dirs: vec![],
         data_dir: None,
         reasons: codes.iter().map(|code| Reason::new(*code, "why")).collect(),
+        waits: None,
         warnings: vec![],
         since: Time::now(),
         timings: vec![],

@@ -128,12 +128,17 @@ impl Verdict {
             | Code::AttachStuck
             | Code::Throttled
             | Code::DeviceMissing
+            | Code::AttachRefused
+            | Code::MultiAttach
+            | Code::ProviderUnreachable
             | Code::NotABlockDevice => Verdict::WaitAttach,
             Code::NoPermission => Verdict::NoPermission,
             Code::ReleasedByOperator => Verdict::Operator,
-            Code::WitnessUnreachable | Code::IdentityChanged | Code::MigrationUnderWay | Code::ConfigChanged => {
-                Verdict::Notice
-            }
+            Code::WitnessUnreachable
+            | Code::IdentityChanged
+            | Code::MigrationUnderWay
+            | Code::ConfigChanged
+            | Code::DeletedWithInstance => Verdict::Notice,
         }
     }
 }

@@ -2,15 +2,71 @@
 
 use super::{DevNum, VolumeId};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
 
-/// How the device is named in the configuration (provider `local`).
+/// How the device is named in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceSpec {
     /// A node or a link to one, or a regular file (an image, attached to a loop device in enforce mode).
     Path(PathBuf),
     Uuid(String),
     Label(String),
+    /// Provider `ebs`: a volume of EC2, wherever it is.
+    Ebs(EbsSpec),
+}
+
+/// How a volume of EC2 is named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EbsSpec {
+    /// `volume_id`
+    Id(VolumeId),
+    /// `volume_tags`: the one volume of this zone that has all of them. Never empty.
+    Tags(Vec<TagSpec>),
+}
+
+/// A tag that a volume must have.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TagSpec {
+    pub key: String,
+    /// `None`: with any value.
+    pub value: Option<String>,
+}
+
+impl fmt::Display for TagSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{}={value}", self.key),
+            None => f.write_str(&self.key),
+        }
+    }
+}
+
+impl DeviceSpec {
+    /// The name in words, as far as it is one: for messages.
+    pub fn words(&self) -> String {
+        match self {
+            DeviceSpec::Path(path) => path.display().to_string(),
+            DeviceSpec::Uuid(uuid) => format!("UUID={uuid}"),
+            DeviceSpec::Label(label) => format!("LABEL={label}"),
+            DeviceSpec::Ebs(EbsSpec::Id(id)) => id.to_string(),
+            DeviceSpec::Ebs(EbsSpec::Tags(tags)) => {
+                let tags: Vec<String> = tags.iter().map(TagSpec::to_string).collect();
+                format!("the volume with {}", tags.join(" and "))
+            }
+        }
+    }
+
+    /// What a volume is called in records as long as nothing was seen of it but this name.
+    pub fn unseen_id(&self) -> VolumeId {
+        match self {
+            DeviceSpec::Ebs(EbsSpec::Id(id)) => id.clone(),
+            DeviceSpec::Ebs(EbsSpec::Tags(_)) => VolumeId("ebs:not-selected-yet".to_owned()),
+            DeviceSpec::Path(_) | DeviceSpec::Uuid(_) | DeviceSpec::Label(_) => {
+                VolumeId(format!("local:{}", self.words()))
+            }
+        }
+    }
 }
 
 /// The facts of one opened device, read from the opened descriptor and from sysfs by its device number.

@@ -51,6 +51,27 @@ impl fmt::Display for GuardName {
 #[serde(transparent)]
 pub struct VolumeId(pub String);
 
+impl VolumeId {
+    /// Of an EBS volume: `vol-` and 8 or 17 lower-case hex digits. Old ids are the short ones.
+    pub fn ebs(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("vol-")?;
+        let hex = digits.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c));
+        (hex && matches!(digits.len(), 8 | 17)).then(|| VolumeId(text.to_owned()))
+    }
+
+    /// The EBS volume that a disk's serial names. NVMe disks of EC2 carry the id, without its dash (the serial has room for
+    /// 20 characters, which a long id with the dash exceeds).
+    pub fn of_serial(serial: &str) -> Option<Self> {
+        let digits = serial.strip_prefix("vol")?;
+        VolumeId::ebs(&format!("vol-{}", digits.strip_prefix('-').unwrap_or(digits)))
+    }
+
+    /// Names an EBS volume?
+    pub fn is_ebs(&self) -> bool {
+        VolumeId::ebs(&self.0).is_some()
+    }
+}
+
 impl fmt::Display for VolumeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -137,3 +158,19 @@ etcd_id!(
     /// etcd member id, printed in unpadded lower-case hex as etcd does.
     MemberId
 );
+
+#[cfg(test)]
+mod tests {
+    use super::VolumeId;
+
+    #[test]
+    fn a_serial_names_a_volume_with_and_without_its_dash_and_nothing_else_does() {
+        let long = VolumeId("vol-0123456789abcdef0".to_owned());
+        assert_eq!(VolumeId::of_serial("vol0123456789abcdef0"), Some(long.clone()));
+        assert_eq!(VolumeId::of_serial("vol-0123456789abcdef0"), Some(long));
+        assert_eq!(VolumeId::of_serial("vol1a2b3c4d"), Some(VolumeId("vol-1a2b3c4d".to_owned())));
+        for other in ["", "vol", "vol-", "AWS1A2B3C4D5E6F70809", "vol0123456789ABCDEF0", "vol0123", "vol--1a2b3c4d"] {
+            assert_eq!(VolumeId::of_serial(other), None, "{other}");
+        }
+    }
+}

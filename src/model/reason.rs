@@ -86,6 +86,14 @@ reason_codes! {
     IdentityChanged = "identity-changed",
     MigrationUnderWay = "migration-under-way",
     ConfigChanged = "config-changed",
+    /// EC2 refuses to attach the volume, for a reason that does not pass by itself.
+    AttachRefused = "attach-refused",
+    /// The volume may be attached to several instances at once, or is.
+    MultiAttach = "multi-attach",
+    /// The provider, or the instance's metadata, does not answer.
+    ProviderUnreachable = "provider-unreachable",
+    /// The provider deletes the volume together with this instance.
+    DeletedWithInstance = "deleted-with-instance",
 }
 
 impl std::fmt::Display for ReasonCode {

@@ -111,6 +111,9 @@ pub struct GuardStatus {
     /// The dir that etcd would use, with its fingerprint.
     pub data_dir: Option<DataDirReport>,
     pub reasons: Vec<Reason>,
+    /// What a volume that is on its way is waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Reason>,
     /// Told without holding.
     #[serde(default)]
     pub warnings: Vec<Reason>,

@@ -60,6 +60,7 @@ fn guard(name: &str, gate: Gate) -> GuardStatus {
         publish: "/var/lib/etcd".into(),
         publish_dirs: vec![],
         data_dir: None,
+        waits: None,
         reasons: match gate {
             Gate::Held => vec![reason(ReasonCode::BackupSuperblockFound)],
             Gate::Open | Gate::Waiting => vec![],

@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, reason = "not every helper is used at every stage of the suite")]
 
 pub mod disk;
+pub mod ec2;
 pub mod errfs;
 pub mod etcd;
 pub mod fixture;

@@ -11,6 +11,8 @@ mod container;
 mod crash;
 mod decide_corpus;
 mod device;
+#[cfg(feature = "aws")]
+mod ebs;
 mod etcd;
 mod gate;
 mod gate_flow;

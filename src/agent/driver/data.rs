@@ -63,7 +63,7 @@ impl Driver {
             filesystem: self.filesystem.as_ref(),
             supposed: &[],
         };
-        start_evidence(&asked, root).await
+        start_evidence(&asked, &mut self.provider, root).await
     }
 
     /// Durable progress of the data dir in use, with the records beside it.

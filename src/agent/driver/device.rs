@@ -7,10 +7,13 @@ use crate::agent::evidence::known;
 use crate::agent::find;
 use crate::agent::find::Sought;
 use crate::agent::machine::Event;
+use crate::cloud::{Brought, May, Provider, VolumeProvider};
 use crate::device::Device;
 use crate::fault::fault_point;
 use crate::gate::{claims, notify};
-use crate::model::{BootMillis, DeviceReading, GuardStatus, Mode, Observed, Progress, ReasonCode, Why};
+use crate::model::{
+    BootMillis, DeviceReading, DeviceSpec, GuardStatus, Mode, Observed, Progress, Reason, ReasonCode, Why,
+};
 use crate::probe::ProbeRequest;
 use crate::worker::{self, Deadline};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,8 +24,20 @@ impl Driver {
         self.drop_mount().await;
         self.filesystem = None;
         self.seal_early().await;
+        let volumes = match &self.whereabouts {
+            Some(whereabouts) => vec![whereabouts.volume.clone()],
+            None => {
+                let (spec, memory) = (self.config.device.clone(), self.memory.clone());
+                match blocking(SHORT, move || find::volumes_of(&spec, &memory)).await {
+                    Ok(volumes) => volumes,
+                    Err(stuck) => return Event::NotFound(stuck.reason("reading the node's ledger")),
+                }
+            }
+        };
         let sought = Sought {
             spec: self.config.device.clone(),
+            volumes,
+            attached_as: self.whereabouts.as_ref().and_then(|whereabouts| whereabouts.attached_as.clone()),
             mode: self.config.mode,
             publish: self.config.publish.clone(),
             run: self.run.clone(),
@@ -39,15 +54,62 @@ impl Driver {
                         self.mounted = found.mounted.clone();
                         let node = std::path::Path::new(&found.facts.node);
                         self.rounds.device(node.file_name().map(|name| name.to_string_lossy().into_owned()));
-                        Event::Found(Box::new(known(&self.memory, found).await))
+                        Event::Found(Box::new(known(&self.memory, &self.provider, found).await))
                     }
                     Err(reason) => {
                         self.rounds.device(None);
-                        Event::NotFound(reason)
+                        if self.may_be_brought(&reason) { Event::NotHere } else { Event::NotFound(reason) }
                     }
                 }
             }
             Err(stuck) => Event::NotFound(stuck.reason("looking for the device")),
+        }
+    }
+
+    /// No disk of this machine is the volume, and there is somebody to ask for it. A node that has had several volumes for the
+    /// guard, and sees more than one of them, asks which it is.
+    fn may_be_brought(&self, reason: &Reason) -> bool {
+        let not_here = match reason.code {
+            ReasonCode::DeviceMissing => true,
+            ReasonCode::VolumeAmbiguous => self.whereabouts.is_none(),
+            _other => false,
+        };
+        match &self.config.device {
+            DeviceSpec::Ebs(_) => not_here,
+            DeviceSpec::Path(_) | DeviceSpec::Uuid(_) | DeviceSpec::Label(_) => false,
+        }
+    }
+
+    /// Asks the provider for the volume. What EC2 says of a volume is a place to look at, never the device.
+    pub(super) async fn bring(&mut self) -> Event {
+        let may = match self.config.mode {
+            Mode::Enforce => May::Attach,
+            Mode::Observe => May::Look,
+        };
+        match self.provider.bring(may).await {
+            Brought::Here(whereabouts) => {
+                for warning in &whereabouts.warnings {
+                    tracing::warn!(event = "ec2.warning", guard = %self.config.name, code = %warning.code, "{}", warning.message);
+                }
+                self.provider_warnings = whereabouts.warnings.clone();
+                self.whereabouts = Some(whereabouts);
+                Event::Brought
+            }
+            Brought::Waits(reason) => Event::Waits(reason),
+            Brought::Refused(reason) => {
+                // What was selected may not be what is selected next.
+                self.whereabouts = None;
+                Event::NotFound(reason)
+            }
+        }
+    }
+
+    /// What only the provider knows, asked where it decides: on a device without a filesystem.
+    pub(super) async fn ask_provider(&mut self, reading: &DeviceReading) -> Option<Event> {
+        let facts = self.guard.device()?.clone();
+        match (&mut self.provider, &reading.filesystem) {
+            (Provider::Ebs(ebs), None) => Some(Event::Known(Box::new(ebs.knowledge(&facts).await))),
+            (Provider::Ebs(_), Some(_)) | (Provider::Local(_), _) => None,
         }
     }
 

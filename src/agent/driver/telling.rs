@@ -66,6 +66,7 @@ impl Driver {
             let path = match &self.guard.state {
                 State::Open { data_dir, .. } => data_dir.clone(),
                 State::Discovering
+                | State::Attaching { .. }
                 | State::Examining
                 | State::Formatting
                 | State::Inspecting
@@ -94,6 +95,7 @@ impl Driver {
             publish_dirs: directories(&self.config.publish),
             data_dir,
             reasons: self.guard.reasons().to_vec(),
+            waits: self.guard.waits().cloned(),
             warnings: self.warnings(),
             since: self.since,
             timings: self.timings.told(),
@@ -118,11 +120,11 @@ impl Driver {
     }
 
     pub(super) fn warnings(&self) -> Vec<Reason> {
-        self.guard.warnings.iter().chain(&self.held_back).cloned().collect()
+        self.guard.warnings.iter().chain(&self.held_back).chain(&self.provider_warnings).cloned().collect()
     }
 
     pub(super) fn report(&mut self) {
-        let now = (self.guard.gate(), self.guard.reasons().to_vec(), self.warnings());
+        let now = (self.guard.gate(), self.guard.reasons().to_vec(), self.warnings(), self.guard.waits().cloned());
         if self.shown.as_ref() != Some(&now) {
             self.since = Time::now();
             let name = &self.config.name;
@@ -138,7 +140,15 @@ impl Driver {
                     let first = doubts.first().map_or("nothing to hold for", |reason| reason.message.as_str());
                     tracing::warn!(event = "guard.doubt", guard = %name, codes = ?codes(doubts), "{first}");
                 }
-                State::Discovering | State::Examining | State::Formatting | State::Inspecting | State::Publishing => {
+                State::Attaching { waits: Some(reason) } => {
+                    tracing::info!(event = "guard.waits", guard = %name, code = %reason.code, "waits: {}", reason.message);
+                }
+                State::Discovering
+                | State::Attaching { waits: None }
+                | State::Examining
+                | State::Formatting
+                | State::Inspecting
+                | State::Publishing => {
                     tracing::debug!(event = "guard.state", guard = %name, state = ?self.guard.state_name());
                 }
             }

@@ -27,6 +27,7 @@ pub(super) fn on_looked(guard: &mut Guard, evidence: StartEvidence) -> Vec<Actio
             let was_open = match &guard.state {
                 State::Open { .. } => true,
                 State::Discovering
+                | State::Attaching { .. }
                 | State::Examining
                 | State::Formatting
                 | State::Inspecting
@@ -54,6 +55,7 @@ pub(super) fn on_looked(guard: &mut Guard, evidence: StartEvidence) -> Vec<Actio
             let open_dir = match &guard.state {
                 State::Open { data_dir, .. } => Some(data_dir.clone()),
                 State::Discovering
+                | State::Attaching { .. }
                 | State::Examining
                 | State::Formatting
                 | State::Inspecting

@@ -208,6 +208,8 @@ fn failure() -> Failure {
 /// What has happened on one path so far, as the world saw it.
 #[derive(Debug, Clone, Default)]
 struct Seen {
+    /// The provider has said that the volume is here.
+    brought: bool,
     claimed: bool,
     proven_blank: bool,
     reread_same: bool,
@@ -240,7 +242,9 @@ fn answers(action: &Action, seen: &Seen, fstype: Fstype) -> Vec<(Event, Seen)> {
             let partly = |open| Event::Found(Box::new(found(Place::Partly, Observed::Seen(Records::default()), open)));
             let mut busy = found(Place::Free, Observed::Seen(Records::default()), false);
             busy.facts.uses.push(DeviceUse::Swap);
-            let start = with(&|next| *next = Seen { open: next.open, trail: next.trail.clone(), ..Seen::default() });
+            let start = with(&|next| {
+                *next = Seen { open: next.open, brought: next.brought, trail: next.trail.clone(), ..Seen::default() }
+            });
             let at = Seen { found_mounted: true, ..start.clone() };
             vec![
                 (free(Observed::Seen(Records::default())), start.clone()),
@@ -251,8 +255,17 @@ fn answers(action: &Action, seen: &Seen, fstype: Fstype) -> Vec<(Event, Seen)> {
                 (mounted(true), Seen { open: true, ..at }),
                 (partly(false), Seen { found_partly: true, ..start.clone() }),
                 (partly(true), Seen { found_partly: true, open: true, ..start.clone() }),
+                (Event::NotHere, start.clone()),
                 (Event::NotFound(reason()), start),
             ]
+        }
+        Action::Bring => {
+            let mut answers = vec![(Event::Waits(reason()), seen.clone()), (Event::NotFound(reason()), seen.clone())];
+            // A provider says only once that the volume is here: no device after that is waiting.
+            if !seen.brought {
+                answers.push((Event::Brought, with(&|next| next.brought = true)));
+            }
+            answers
         }
         Action::Claim => vec![
             (Event::Claimed(Ok(())), with(&|next| next.claimed = true)),
@@ -360,6 +373,10 @@ fn check(action: &Action, guard: &Guard, seen: &Seen) {
         Action::Claim | Action::LockAndReread { .. } | Action::Look => {
             assert!(!observes, "observe mode touches the device: {}", trail());
         }
+        Action::Bring => {
+            assert!(!seen.claimed && !seen.mounted, "a volume is fetched that is here: {}", trail());
+            assert!(guard.device().is_none(), "the device of another look is still known: {}", trail());
+        }
         Action::Find
         | Action::Probe
         | Action::LookThroughMount
@@ -428,6 +445,12 @@ fn every_path_in_enforce_ends_open_or_held_and_keeps_the_order_of_things() {
                     assert!(!seen.open, "a gate that was open is held: {}", seen.trail.join(" > "));
                     assert_eq!(guard.gate(), Gate::Held);
                 }
+                // On its way: not held, and not open.
+                State::Attaching { waits } => {
+                    assert!(waits.is_some(), "waits for nothing: {}", seen.trail.join(" > "));
+                    assert_eq!(guard.gate(), Gate::Waiting);
+                    assert!(!seen.looked && seen.formatted == 0, "waits after a look: {}", seen.trail.join(" > "));
+                }
                 other => panic!("ends in {other:?}: {}", seen.trail.join(" > ")),
             }
         }
@@ -444,7 +467,8 @@ fn every_path_in_observe_ends_observing_with_an_open_gate() {
         assert!(ends.iter().any(|(guard, _)| guard.would_hold()));
         assert!(ends.iter().any(|(guard, _)| !guard.would_hold()));
         for (guard, seen) in &ends {
-            assert!(matches!(guard.state, State::Observing { .. }), "{:?}: {}", guard.state, seen.trail.join(" > "));
+            let looked = matches!(guard.state, State::Observing { .. } | State::Attaching { waits: Some(_) });
+            assert!(looked, "{:?}: {}", guard.state, seen.trail.join(" > "));
             assert_eq!(guard.gate(), Gate::Open);
         }
     }
@@ -511,6 +535,59 @@ fn after_a_reboot_a_clock_that_was_set_back_ends_a_release() {
         // An earlier version noted the wall clock only.
         let old = Release { until_boot: None, ..release() };
         assert_eq!(still_released(&old, "boot", wall, 0), stands, "{wall}");
+    }
+}
+
+#[test]
+fn a_held_guard_stays_held_while_its_volume_is_on_its_way() {
+    let guard = Guard::new(policy(Mode::Enforce, FormatPolicy::Never, Fstype::Ext4));
+    let (guard, _) = step(guard, Event::LookAgain);
+    let (guard, _) = step(guard, Event::NotFound(reason()));
+    assert_eq!(guard.gate(), Gate::Held);
+    let (guard, actions) = step(guard, Event::LookAgain);
+    assert!(matches!(actions.as_slice(), [Action::Find]));
+    let (guard, actions) = step(guard, Event::NotHere);
+    assert!(matches!(actions.as_slice(), [Action::Bring]));
+    let (guard, actions) = step(guard, Event::Waits(reason()));
+    assert!(actions.is_empty());
+    assert_eq!((guard.gate(), guard.state_name()), (Gate::Held, StateName::Attaching));
+    assert_eq!(guard.reasons(), [reason()]);
+    assert_eq!(guard.waits(), Some(&reason()));
+    // Each look finds out anew, and what it waits for stays said meanwhile.
+    let (guard, actions) = step(guard, Event::LookAgain);
+    assert!(matches!(actions.as_slice(), [Action::Find]));
+    assert_eq!(guard.waits(), Some(&reason()));
+    let (guard, actions) = step(guard, Event::NotHere);
+    assert!(matches!(actions.as_slice(), [Action::Bring]));
+    let (_, actions) = step(guard, Event::Brought);
+    assert!(matches!(actions.as_slice(), [Action::Find]));
+}
+
+#[test]
+fn what_the_provider_knows_goes_into_the_decision_about_formatting() {
+    let mut without = found(Place::Free, Observed::Seen(Records::default()), false);
+    without.identity = unknown();
+    without.origin = unknown();
+    let (zero, _) = readings(Fstype::Ext4).into_iter().find(|(_, proves)| *proves).expect("a blank one");
+    let knowledge = Knowledge {
+        identity: Observed::Seen(Identity::Matches),
+        origin: Observed::Seen(Origin::Provider { encrypted: false, from_snapshot: None, young: true }),
+        age: Observed::Seen(VolumeAge::Young),
+    };
+    for (known, formats) in [(None, false), (Some(knowledge), true)] {
+        let guard = Guard::new(policy(Mode::Enforce, FormatPolicy::IfBlank, Fstype::Ext4));
+        let (guard, _) = step(guard, Event::LookAgain);
+        let (guard, _) = step(guard, Event::Found(Box::new(without.clone())));
+        let (mut guard, _) = step(guard, Event::Claimed(Ok(())));
+        if let Some(known) = known {
+            let (next, actions) = step(guard, Event::Known(Box::new(known)));
+            assert!(actions.is_empty());
+            guard = next;
+        }
+        let (guard, _) = step(guard, Event::Read(Box::new(zero.clone())));
+        let same = Observed::Seen(SecondReading::Same);
+        let (_, actions) = step(guard, Event::Reread { second: same, now: BootMillis(5) });
+        assert_eq!(matches!(actions.as_slice(), [Action::Mkfs(_)]), formats, "{actions:?}");
     }
 }
 

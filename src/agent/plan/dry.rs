@@ -11,12 +11,13 @@ use crate::agent::memory::Memory;
 use crate::agent::publish;
 use crate::agent::stuck::{Stuck, blocking};
 use crate::agent::volume_root::{self, VolumeRoot};
+use crate::cloud::{Client, Hub, Local, Provider, VolumeProvider};
 use crate::config::GuardConfig;
 use crate::decide::format::FormatPermit;
 use crate::device::{ClaimError, Device, Sysfs, uses};
 use crate::model::{
-    BootId, BootMillis, DeviceFacts, DeviceReading, DeviceUse, Fact, FilesystemFacts, FsUuid, Fstype, Mode, Observed,
-    PlanStep, PublishDir, Reason, ReasonCode, StepAction, VolumeId, Why,
+    BootId, BootMillis, DeviceFacts, DeviceReading, DeviceSpec, DeviceUse, Fact, FilesystemFacts, FsUuid, Fstype, Mode,
+    Observed, PlanStep, PublishDir, Reason, ReasonCode, StartEvidence, StepAction, VolumeId, Why,
 };
 use crate::probe::ProbeRequest;
 use crate::worker::{self, Deadline};
@@ -27,6 +28,7 @@ use std::sync::Arc;
 /// What came of an action.
 pub enum Answer {
     Event(Event),
+    Events(Vec<Event>),
     /// Nothing follows from it.
     Done,
     /// What follows can only be known by doing it.
@@ -59,10 +61,12 @@ pub struct Dry<'a> {
     /// Kept on the node by then.
     supposed: Vec<Fact>,
     steps: Vec<PlanStep>,
+    provider: Provider,
 }
 
 impl<'a> Dry<'a> {
     pub fn new(config: &'a GuardConfig, run: &'a Path, memory: Memory, progress: &'a mut dyn FnMut(u64, u64)) -> Self {
+        let hub = Arc::new(Hub::new(Client::default()));
         Dry {
             scene: Scene::Now,
             config,
@@ -77,6 +81,7 @@ impl<'a> Dry<'a> {
             new: false,
             supposed: Vec::new(),
             steps: Vec::new(),
+            provider: Provider::new(&hub, &config.device, config.member.as_deref(), 0),
         }
     }
 
@@ -104,8 +109,19 @@ impl<'a> Dry<'a> {
     pub async fn answer(&mut self, action: Action, guard: &Guard) -> Answer {
         match action {
             Action::Find => self.find().await,
+            // Whoever only looks has nothing attached, and cannot know what would come.
+            Action::Bring => Answer::Unknown(words::NOT_ATTACHED.to_owned()),
             Action::Claim => self.claim().await,
-            Action::Probe => Answer::Event(Event::Read(Box::new(self.probe().await))),
+            Action::Probe => {
+                let reading = self.probe().await;
+                // Reading what EC2 knows changes nothing, and decides about a device without a filesystem.
+                if let (Provider::Ebs(ebs), None, Some(facts)) = (&mut self.provider, &reading.filesystem, &self.facts)
+                {
+                    let known = ebs.knowledge(facts).await;
+                    return Answer::Events(vec![Event::Known(Box::new(known)), Event::Read(Box::new(reading))]);
+                }
+                Answer::Event(Event::Read(Box::new(reading)))
+            }
             Action::LockAndReread { digest, size } => self.read_again(digest, size).await,
             Action::Mkfs(permit) => self.format(&permit),
             Action::Fsck => self.check().await,
@@ -159,7 +175,10 @@ impl<'a> Dry<'a> {
             Ok(found) => found,
             Err(reason) => {
                 self.add(StepAction::Find, words::not_found(&self.config.device), false, true, Vec::new());
-                return Answer::Event(Event::NotFound(reason));
+                return Answer::Event(match (&self.config.device, reason.code) {
+                    (DeviceSpec::Ebs(_), ReasonCode::DeviceMissing) => Event::NotHere,
+                    (_, _) => Event::NotFound(reason),
+                });
             }
         };
         self.add(StepAction::Find, words::found(&found.facts, self.scene), false, true, Vec::new());
@@ -170,7 +189,7 @@ impl<'a> Dry<'a> {
             }
             Scene::NextBoot => found.facts.uses.retain(|other| !matches!(other, DeviceUse::Mount { .. })),
         }
-        let mut found: Found = known(&self.memory, found).await;
+        let mut found: Found = known(&self.memory, &self.provider, found).await;
         if self.scene == Scene::NextBoot {
             found.boot_id = BootId("the next boot".to_owned());
         }
@@ -180,6 +199,8 @@ impl<'a> Dry<'a> {
     async fn find_now(&mut self) -> Result<FoundAt, Reason> {
         let sought = Sought {
             spec: self.config.device.clone(),
+            volumes: find::volumes_of(&self.config.device, &self.memory),
+            attached_as: None,
             // What enforce would find, also for a guard that observes.
             mode: Mode::Enforce,
             publish: self.config.publish.clone(),
@@ -376,7 +397,7 @@ impl<'a> Dry<'a> {
             (Some(view), false) => view.root().map(VolumeRoot::from).map_err(|error| crate::agent::chain(&error)),
             (None, false) => Err("the volume is not mounted".to_owned()),
         };
-        let seen = start_evidence(&self.asked(), root).await;
+        let seen = self.evidence(root).await;
         self.add(StepAction::Look, words::looked(&seen, self.new), false, true, Vec::new());
         Answer::Event(Event::Looked(Box::new(seen)))
     }
@@ -384,7 +405,7 @@ impl<'a> Dry<'a> {
     /// The data is seen through the mount that is there, and an etcd that runs on it now will not run then.
     async fn look_as_at_boot(&mut self) -> Answer {
         let root = self.mounted_root().await;
-        let mut seen = start_evidence(&self.asked(), root).await;
+        let mut seen = self.evidence(root).await;
         seen.records = match self.mounted_root().await {
             // A fresh start that this boot has used is not to be had again in another one.
             Ok(root) => {
@@ -408,7 +429,7 @@ impl<'a> Dry<'a> {
             let _reading = self.read(false).await;
         }
         let root = self.mounted_root().await;
-        let seen = start_evidence(&self.asked(), root).await;
+        let seen = self.evidence(root).await;
         self.add(StepAction::Look, words::looked(&seen, false), false, true, Vec::new());
         Answer::Event(Event::Looked(Box::new(seen)))
     }
@@ -429,6 +450,13 @@ impl<'a> Dry<'a> {
         }
     }
 
+    async fn evidence(&mut self, root: Result<VolumeRoot, String>) -> StartEvidence {
+        let mut provider = std::mem::replace(&mut self.provider, Provider::Local(Local));
+        let seen = start_evidence(&self.asked(), &mut provider, root).await;
+        self.provider = provider;
+        seen
+    }
+
     fn asked(&self) -> Asked<'_> {
         Asked {
             config: self.config,
@@ -444,7 +472,7 @@ impl<'a> Dry<'a> {
     fn volume_id(&self) -> VolumeId {
         match &self.facts {
             Some(facts) => facts.volume_id.clone(),
-            None => VolumeId(format!("local:{}", find::spec_words(&self.config.device))),
+            None => self.config.device.unseen_id(),
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::dry::Scene;
 use crate::act::mount::ViewError;
-use crate::agent::find::spec_words;
 use crate::agent::machine::{Decided, Guard};
 use crate::config::GuardConfig;
 use crate::model::{
@@ -17,8 +16,11 @@ pub const CHECK_WRITES: &str = "e2fsck -p replays the journal and repairs what i
 pub const UNKNOWN_CHECK: &str = "the filesystem was not unmounted in order or has errors: what e2fsck finds, and what its \
                                  journal still holds, is known only when e2fsck has run, and that writes";
 
+pub const NOT_ATTACHED: &str = "no disk of this machine is the volume: the agent would ask EC2 for it, and what comes then is \
+                                known only when it is here";
+
 pub fn not_found(spec: &DeviceSpec) -> String {
-    format!("{}: not found, or nothing that can be opened", spec_words(spec))
+    format!("{}: not found, or nothing that can be opened", spec.words())
 }
 
 pub fn found(facts: &DeviceFacts, scene: Scene) -> String {

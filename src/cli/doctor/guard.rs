@@ -3,7 +3,7 @@
 use super::{Patient, published_at};
 use crate::act::seal::{self, WriteTest};
 use crate::config::{self, GuardConfig};
-use crate::device::uses;
+use crate::device::{self, uses};
 use crate::gate::files::{self as ready, Published};
 use crate::install::doctor::guard::{self, Compared, Expected, Order, Owned, SealFound, Sight, User};
 use crate::install::doctor::{Check, Outcome};
@@ -12,7 +12,7 @@ use crate::install::files::Root;
 use crate::install::mark::{Owner, owner};
 use crate::install::mounters::{self, Mounter, Target};
 use crate::install::{Preset, units};
-use crate::model::{DevNum, DeviceSpec, GuardName, Mode, Observed, PublishDir, Why};
+use crate::model::{DevNum, DeviceSpec, EbsSpec, GuardName, Mode, Observed, PublishDir, Why};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -173,6 +173,9 @@ pub fn target_in_image(config: &GuardConfig) -> Target {
         DeviceSpec::Path(path) => target.nodes.push(path.clone()),
         DeviceSpec::Uuid(uuid) => target.uuids.push(uuid.to_string()),
         DeviceSpec::Label(label) => target.labels.push(label.to_string()),
+        DeviceSpec::Ebs(EbsSpec::Id(id)) => target.nodes.extend(device::ebs::links(id)),
+        // Which volume that is, and so what it is called here, is known only by its device: `reported`.
+        DeviceSpec::Ebs(EbsSpec::Tags(_)) => {}
     }
     target
 }

@@ -175,6 +175,7 @@ fn not_opened(context: &Context, target: &Path, error: &DeviceError) -> Result<E
         DeviceError::NotABlockDevice { .. }
         | DeviceError::Ambiguous { .. }
         | DeviceError::SizeZero { .. }
+        | DeviceError::NotTheVolume { .. }
         | DeviceError::Io { .. } => Exit::Refused,
     };
     let reason = error.reason();

@@ -52,6 +52,7 @@ fn say(run: &Path, gate: Gate, reasons: &[ReasonCode]) {
         publish_dirs: Vec::new(),
         data_dir: None,
         reasons: reasons.iter().map(|code| Reason::new(*code, "it is so")).collect(),
+        waits: None,
         warnings: vec![],
         since: Time::from_unix(0).unwrap(),
         timings: vec![],

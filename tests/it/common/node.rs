@@ -20,6 +20,8 @@ pub struct Guard {
     pub name: String,
     pub mode: &'static str,
     pub device: String,
+    /// Lines of TOML that name the volume, in place of a device of this machine.
+    pub source: Option<String>,
     pub fstype: &'static str,
     pub format: &'static str,
     pub fresh: &'static str,
@@ -38,6 +40,7 @@ impl Guard {
             name: name.to_owned(),
             mode: "enforce",
             device: device.as_ref().to_string_lossy().into_owned(),
+            source: None,
             fstype: "ext4",
             // The most dangerous policy: what is to be held must be held although formatting and fresh starts are allowed.
             format: "if-blank",
@@ -83,12 +86,13 @@ impl Guard {
     }
 
     fn toml(&self) -> String {
+        let local = || format!("provider = \"local\"\ndevice = \"{}\"", self.device);
         let mut text = format!(
-            "[[guard]]\nname = \"{}\"\nmode = \"{}\"\nprovider = \"local\"\ndevice = \"{}\"\nfstype = \"{}\"\n\
+            "[[guard]]\nname = \"{}\"\nmode = \"{}\"\n{}\nfstype = \"{}\"\n\
              format = \"{}\"\nfresh = \"{}\"\npublish = {}\n",
             self.name,
             self.mode,
-            self.device,
+            self.source.clone().unwrap_or_else(local),
             self.fstype,
             self.format,
             self.fresh,
@@ -456,7 +460,11 @@ impl Node {
     /// that was unmounted here. A machine that boots has none. That a copy is gone is no event that can be awaited.
     fn await_let_go(&self) {
         let Ok(config) = std::fs::read_to_string(self.path("config.toml")) else { return };
-        let devices = config.lines().filter_map(|line| line.strip_prefix("device = \"/dev/")?.strip_suffix('"'));
+        let devices = config.lines().filter_map(|line| {
+            // A guard of EC2 has its device in a comment.
+            let line = line.strip_prefix("# ").unwrap_or(line);
+            line.strip_prefix("device = \"/dev/")?.strip_suffix('"')
+        });
         let until = Instant::now() + Duration::from_secs(10);
         for device in devices {
             let busy = || {

@@ -1,0 +1,76 @@
+//! Pages about what only EC2 says of a volume.
+
+use super::{Choice, Page, RETRY, Severity};
+
+const LOOK: &str = "aws ec2 describe-volumes --volume-ids {volume}";
+
+pub const ATTACH_REFUSED: Page = Page {
+    severity: Severity::Trouble,
+    cause: "EC2 refuses to attach the volume, and waiting does not change that",
+    found: "Another zone, no attachment left on this instance, a key that cannot be used, or a state that allows none.",
+    means: "The instance was started in the wrong zone, is too small, or something about volume or key was changed.",
+    without: "An agent that asks for ever, or another volume that happens to fit.",
+    check: &[LOOK, "aws ec2 describe-instances --instance-ids THIS-INSTANCE     zone, block device mapping"],
+    choices: &[
+        RETRY,
+        Choice {
+            command: "aws ec2 create-snapshot --volume-id {volume}",
+            effect: "If the zone is lost: a volume in another zone is made from a snapshot. Then: volhold adopt {name} --restored.",
+            safe: true,
+        },
+    ],
+};
+
+pub const MULTI_ATTACH: Page = Page {
+    severity: Severity::Critical,
+    cause: "the volume may be attached to several instances at once",
+    found: "EC2 says that multi-attach is on, or names more than one attachment.",
+    means: "Two kernels may write to one ext4 or XFS, of which neither knows about the other.",
+    without: "Both mount it, and within minutes the filesystem is destroyed.",
+    check: &[LOOK],
+    choices: &[
+        Choice {
+            command: "aws ec2 modify-volume --volume-id {volume} --no-multi-attach-enabled",
+            effect: "Switches it off, while at most one instance has the volume.",
+            safe: true,
+        },
+        RETRY,
+    ],
+};
+
+pub const PROVIDER_UNREACHABLE: Page = Page {
+    severity: Severity::Trouble,
+    cause: "the volume is not attached to this machine, and EC2 cannot be asked for it",
+    found: "EC2 or the instance metadata service does not answer, or there are no credentials.",
+    means: "No network yet, no route to EC2's endpoint, no instance profile, or the metadata service is switched off.",
+    without: "A tool that takes what it can see for all there is.",
+    check: &[
+        "curl -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token",
+        "journalctl -u volhold | grep ec2",
+    ],
+    choices: &[
+        RETRY,
+        Choice {
+            command: "aws ec2 attach-volume --volume-id {volume} --instance-id THIS-INSTANCE --device /dev/sdf",
+            effect: "From another machine: attached by hand, the volume is found by its serial, without EC2.",
+            safe: true,
+        },
+    ],
+};
+
+pub const DELETED_WITH_INSTANCE: Page = Page {
+    severity: Severity::Information,
+    cause: "EC2 deletes the volume together with this instance",
+    found: "DeleteOnTermination is on for this attachment.",
+    means: "It was attached by a launch template or by hand. When the instance ends, so does the data of this member.",
+    without: "The first replacement of this master finds no volume.",
+    check: &[LOOK],
+    choices: &[
+        Choice {
+            command: "aws ec2 modify-instance-attribute --instance-id THIS-INSTANCE --block-device-mappings file://mapping.json",
+            effect: "Switches it off, with DeleteOnTermination false in mapping.json for the attachment's device name.",
+            safe: true,
+        },
+        RETRY,
+    ],
+};
