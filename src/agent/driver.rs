@@ -53,6 +53,9 @@ pub enum Order {
     Leave,
 }
 
+/// What was told last: gate, reasons, warnings, and what is waited for.
+type Shown = (Gate, Vec<Reason>, Vec<Reason>, Option<Reason>);
+
 /// One guard and everything it holds.
 pub struct Driver {
     config: GuardConfig,
@@ -71,7 +74,7 @@ pub struct Driver {
     mounted: Vec<PublishDir>,
     progress: Option<Progress>,
     since: Time,
-    shown: Option<(Gate, Vec<Reason>, Vec<Reason>, Option<Reason>)>,
+    shown: Option<Shown>,
     decided: Option<(DecisionVerdict, Vec<Reason>, Vec<Reason>)>,
     rounds: Rounds,
     timings: Timings,

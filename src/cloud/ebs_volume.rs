@@ -75,7 +75,7 @@ struct Way {
 #[derive(Debug)]
 enum Step {
     Here {
-        known: Known,
+        known: Box<Known>,
         device: Option<String>,
         warnings: Vec<Reason>,
     },
@@ -143,7 +143,7 @@ impl<A: Ec2> EbsVolume<A> {
             Step::Here { known, device, warnings } => {
                 let volume = known.volume.id.clone();
                 let attached_as = device.map(|device| (device, known.volume.size));
-                self.known = Some(known);
+                self.known = Some(*known);
                 let pause = self.backoff.pause(Pace::Watching);
                 if !self.told_here {
                     self.told_here = true;
@@ -446,7 +446,7 @@ impl Way {
             let step = match self.attempts.next(&look) {
                 Next::Here { device, warnings } => {
                     self.chosen = Some(volume.id.clone());
-                    Step::Here { known: known.clone(), device, warnings }
+                    Step::Here { known: Box::new(known.clone()), device, warnings }
                 }
                 Next::NeedHolder(id) => {
                     holder = Some(hub.instance(here, &id).await?);

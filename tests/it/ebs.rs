@@ -3,7 +3,7 @@
 //! What each state and each error of EC2 means is decided in `cloud`, and tested there without the SDK. Here the two are put
 //! together, with a real device, a real filesystem and real data.
 
-use crate::common::ec2::{self, Ec2, Instance, ZONE};
+use crate::common::ec2::{self, Ec2, Instance};
 use crate::common::node::codes;
 use crate::common::{Loop, Node, Tmp, disk, fixture};
 use serde_json::{Value, json};
@@ -29,9 +29,20 @@ impl World {
 
     #[track_caller]
     fn with(about: &Value) -> Self {
+        World::on(about, etcd_volume)
+    }
+
+    /// With nothing on the volume, as EC2 hands it out.
+    #[track_caller]
+    fn blank(about: &Value) -> Self {
+        World::on(about, |tmp| disk::sparse(&tmp.join("volume"), GIB))
+    }
+
+    #[track_caller]
+    fn on(about: &Value, image: impl FnOnce(&Tmp) -> std::path::PathBuf) -> Self {
         let ec2 = Ec2::start();
         let tmp = Tmp::new();
-        let device = Loop::new(&etcd_volume(&tmp));
+        let device = Loop::new(&image(&tmp));
         let own = ec2.instance();
         let volume = ec2.volume(about);
         ec2.disk(&volume, &device);
@@ -117,4 +128,145 @@ fn a_volume_named_by_tags_is_found_and_after_a_reboot_known_without_any_cloud() 
     let status = world.node.await_open("main");
     assert_eq!(status["volume"], world.volume, "{status:#}");
     assert_eq!(world.ec2.calls().len(), calls, "EC2 was asked for what needs no cloud");
+}
+
+#[test]
+fn a_volume_that_a_dying_master_has_is_waited_for_by_name_and_its_identity_goes_on() {
+    crate::needs_root!();
+    let mut world = World::new();
+    let old = world.ec2.instance();
+    world.ec2.rig("attach", &json!({ "volume": world.volume, "instance": old.id }));
+    world.ec2.rig("instance-state", &json!({ "instance": old.id, "state": "shutting-down" }));
+    world.configure("volume_tags = [\"KubernetesCluster=c\", \"k8s.io/etcd/main\"]");
+    world.node.start();
+    world.await_waiting(&old.id);
+    assert_eq!(world.ec2.count("AttachVolume"), 0);
+    world.ec2.rig("instance-state", &json!({ "instance": old.id, "state": "terminated" }));
+    world.ec2.rig("detach", &json!({ "volume": world.volume }));
+    let status = world.node.await_open("main");
+    assert_eq!(status["volume"], world.volume, "{status:#}");
+    assert_eq!(status["data_dir"]["path"], "data", "{status:#}");
+}
+
+#[test]
+fn a_volume_that_a_running_master_has_is_held_and_never_taken() {
+    crate::needs_root!();
+    let mut world = World::new();
+    let other = world.ec2.instance();
+    world.ec2.rig("attach", &json!({ "volume": world.volume, "instance": other.id }));
+    world.configure(&world.by_id());
+    world.node.start();
+    let status = world.node.await_held("main", "volume-elsewhere");
+    let message = status["reasons"][0]["message"].as_str().unwrap_or_default();
+    assert!(message.contains(&other.id) && message.contains("since"), "{status:#}");
+    assert_eq!(world.ec2.count("AttachVolume"), 0);
+    // It is let go: nobody has to say anything.
+    world.ec2.rig("detach", &json!({ "volume": world.volume }));
+    world.node.await_status("main", "an open gate", |status| status["gate"] == "open");
+}
+
+#[test]
+fn a_copy_with_the_same_tags_is_a_hold_that_lists_both_and_touches_neither() {
+    crate::needs_root!();
+    let mut world = World::new();
+    let copy = world.ec2.volume(&json!({
+        "tags": { "KubernetesCluster": "c", "k8s.io/etcd/main": "a/a,b,c" }, "snapshot": true, "hours": 1
+    }));
+    world.configure("volume_tags = [\"KubernetesCluster=c\", \"k8s.io/etcd/main\"]");
+    world.node.start();
+    let status = world.node.await_held("main", "volume-ambiguous");
+    let message = status["reasons"][0]["message"].as_str().unwrap_or_default();
+    assert!(message.contains(&world.volume) && message.contains(&copy), "{status:#}");
+    assert_eq!(world.ec2.count("AttachVolume"), 0);
+}
+
+#[test]
+fn a_volume_of_another_zone_and_one_that_may_be_shared_are_held_without_asking_for_them() {
+    crate::needs_root!();
+    for (about, code) in
+        [(json!({ "zone": "eu-west-1b" }), "attach-refused"), (json!({ "multi_attach": true }), "multi-attach")]
+    {
+        let mut world = World::with(&about);
+        world.configure(&world.by_id());
+        world.node.start();
+        world.node.await_held("main", code);
+        assert_eq!(world.ec2.count("AttachVolume"), 0);
+    }
+}
+
+#[test]
+fn an_answer_that_is_lost_is_looked_after_and_throttling_is_waited_out() {
+    crate::needs_root!();
+    let mut world = World::new();
+    world.ec2.rig("fault", &json!({ "action": "DescribeVolumes", "code": "RequestLimitExceeded", "status": 503 }));
+    world.ec2.rig("fault", &json!({ "action": "AttachVolume", "done": true }));
+    world.configure(&world.by_id());
+    world.node.start();
+    let status = world.await_waiting("too many requests");
+    assert_eq!(status["waits"]["code"], "throttled", "{status:#}");
+    world.node.await_open("main");
+    assert_eq!(world.ec2.count("AttachVolume"), 1, "{:?}", world.ec2.calls());
+}
+
+#[test]
+fn a_permission_that_is_missing_is_named() {
+    crate::needs_root!();
+    let mut world = World::new();
+    world.ec2.rig(
+        "fault",
+        &json!({ "action": "AttachVolume", "code": "UnauthorizedOperation", "status": 403, "times": 1000,
+                 "message": "You are not authorized. Encoded authorization failure message: abcdef" }),
+    );
+    world.configure(&world.by_id());
+    world.node.start();
+    let status = world.node.await_held("main", "no-permission");
+    let message = status["reasons"][0]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("ec2:AttachVolume"), "{status:#}");
+    assert!(!status.to_string().contains("abcdef"), "what changes with each answer is no part of a reason: {status:#}");
+}
+
+#[test]
+fn no_credential_gets_into_the_log_whatever_it_is_asked_to_tell() {
+    crate::needs_root!();
+    let mut world = World::new();
+    let secret = "canary0f5a9c71e2";
+    world.ec2.rig("metadata", &json!({ "instance": world.own.id, "secret": secret }));
+    world.node.agent_env("VOLHOLD_LOG", Some("trace"));
+    world.configure(&world.by_id());
+    world.node.start();
+    world.node.await_open("main");
+    assert_eq!(world.node.stop_agent(), Some(0));
+    let log = std::fs::read_to_string(world.node.path("agent.log")).expect("the log");
+    assert!(log.contains("DEBUG") || log.contains("TRACE"), "the log tells no more than usual:\n{log}");
+    // The secret itself, the session token made from it, and the key's name.
+    for word in [secret, "ASIARIG"] {
+        assert!(!log.contains(word), "the log holds {word}");
+    }
+    for (name, content) in world.node.kept_files() {
+        assert!(!content.contains(secret), "{name} holds a credential");
+    }
+}
+
+#[test]
+fn a_new_volume_is_formatted_on_the_word_of_ec2_and_not_without_it() {
+    crate::needs_root!();
+    for spoken in [true, false] {
+        let mut world = World::blank(&json!({ "hours": 1 }));
+        if !spoken {
+            // It is attached and known by its serial, so it is found; but nobody says how large it is and where it comes from.
+            world.ec2.rig("attach", &json!({ "volume": world.volume, "instance": world.own.id }));
+            world.ec2.rig("off", &json!({ "off": true }));
+        }
+        world.configure(&world.by_id());
+        let before = world.device.sha256();
+        world.node.start();
+        let status = world.node.await_verdict("main");
+        if spoken {
+            assert_eq!(status["gate"], "open", "{status:#}");
+            assert!(!status["fs_uuid"].is_null(), "{status:#}");
+        } else {
+            assert_eq!(status["gate"], "held", "{status:#}");
+            assert_eq!(world.device.sha256(), before, "formatted without EC2's word: {:?}", codes(&status["reasons"]));
+        }
+    }
 }

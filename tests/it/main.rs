@@ -25,6 +25,8 @@ mod install;
 mod layers;
 mod metrics;
 mod mutants;
+#[cfg(not(feature = "aws"))]
+mod no_ebs;
 mod plan;
 mod probe;
 mod record;

@@ -367,6 +367,26 @@ impl Node {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
+    /// Every file below the state and run folders, with what is in it as far as it is text.
+    pub fn kept_files(&self) -> Vec<(String, String)> {
+        let mut folders = vec![self.path("state"), self.path("run")];
+        let mut files = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => folders.push(path),
+                    Ok(kind) if kind.is_file() => {
+                        let bytes = std::fs::read(&path).unwrap_or_default();
+                        files.push((path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()));
+                    }
+                    _other => {}
+                }
+            }
+        }
+        files
+    }
+
     pub fn agent_pid(&self) -> u32 {
         self.agent.as_ref().map_or(0, Child::id)
     }
