@@ -10,7 +10,7 @@ pub const ATTACH_REFUSED: Page = Page {
     found: "Another zone, no attachment left on this instance, a key that cannot be used, or a state that allows none.",
     means: "The instance was started in the wrong zone, is too small, or something about volume or key was changed.",
     without: "An agent that asks for ever, or another volume that happens to fit.",
-    check: &[LOOK, "aws ec2 describe-instances --instance-ids THIS-INSTANCE     zone, block device mapping"],
+    check: &[LOOK, "aws ec2 describe-instances --instance-ids ID     zone, block device mapping"],
     choices: &[
         RETRY,
         Choice {
@@ -51,7 +51,7 @@ pub const PROVIDER_UNREACHABLE: Page = Page {
     choices: &[
         RETRY,
         Choice {
-            command: "aws ec2 attach-volume --volume-id {volume} --instance-id THIS-INSTANCE --device /dev/sdf",
+            command: "aws ec2 attach-volume --volume-id {volume} --instance-id ID --device /dev/sdf",
             effect: "From another machine: attached by hand, the volume is found by its serial, without EC2.",
             safe: true,
         },
@@ -67,8 +67,8 @@ pub const DELETED_WITH_INSTANCE: Page = Page {
     check: &[LOOK],
     choices: &[
         Choice {
-            command: "aws ec2 modify-instance-attribute --instance-id THIS-INSTANCE --block-device-mappings file://mapping.json",
-            effect: "Switches it off, with DeleteOnTermination false in mapping.json for the attachment's device name.",
+            command: "aws ec2 modify-instance-attribute --cli-input-json file://keep.json",
+            effect: "Switches it off: keep.json names InstanceId and, in BlockDeviceMappings, the device with DeleteOnTermination false.",
             safe: true,
         },
         RETRY,
