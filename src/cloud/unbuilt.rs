@@ -6,7 +6,7 @@ use crate::model::VolumeId;
 
 /// Nobody to ask.
 #[derive(Debug, Default)]
-pub struct Client;
+pub struct Client {}
 
 impl Client {
     fn none<T>(action: &'static str) -> Result<T, ApiError> {
