@@ -245,7 +245,10 @@ where
     let (code, said) = match error {
         SdkError::ServiceError(context) => {
             let error = context.err();
-            let said = error.code().unwrap_or("no code");
+            // Without a code it is not EC2 that answered, but something on the way (a gateway's 502): done or not, nobody knows.
+            let Some(said) = error.code() else {
+                return ApiError { code: Code::NoAnswer, action, said: "an answer without a code".to_owned() };
+            };
             // What follows is different in every answer, and for a person with the right to decode it.
             let message = error.message().unwrap_or_default().split("Encoded authorization").next().unwrap_or_default();
             (Code::of(said), format!("{said}: {}", message.trim()))
