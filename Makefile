@@ -60,12 +60,12 @@ packages: tools
 
 test-packages: tools
 	@tests/packages.sh for-packages
-	@$(RUST); tests/installed/run.sh
+	@$(RUST); tests/installed/run.sh $(PACKAGES)
 
-# REPRODUCIBLE=--without-aws leaves out what takes longest to compile.
+# PACKAGES=--without-aws leaves out what takes longest to compile; it is for these two tests, and not for `make packages`.
 reproducible: tools
 	@tests/packages.sh for-packages
-	@$(RUST); tests/installed/reproducible.sh $(REPRODUCIBLE)
+	@$(RUST); tests/installed/reproducible.sh $(PACKAGES)
 
 # Applies each deliberate bug of tests/mutants and demands that its test goes red.
 mutants: tools

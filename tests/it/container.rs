@@ -283,8 +283,18 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // Every process in it dies with its process 1, which dies with nspawn.
+        // Every process in it dies with its process 1, which outlives an nspawn that is killed. Where it never came up, what
+        // nspawn has begun is what there is.
         if let Some(mut nspawn) = self.nspawn.take() {
+            let mut within = Vec::new();
+            descendants(nspawn.id(), &mut within);
+            for pid in [self.init].into_iter().filter(|init| *init != 0).chain(within) {
+                nix::sys::signal::kill(
+                    nix::unistd::Pid::from_raw(pid.cast_signed()),
+                    nix::sys::signal::Signal::SIGKILL,
+                )
+                .ok();
+            }
             nspawn.kill().ok();
             nspawn.wait().ok();
         }

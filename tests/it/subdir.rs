@@ -395,7 +395,7 @@ fn directories_are_published_in_a_namespace_as_they_are_without() {
     for way in [Way::Any, Way::InNamespace] {
         let tmp = Tmp::new();
         let device = with_data(&tmp, |root| {
-            std::fs::create_dir(root.join("other")).unwrap();
+            std::fs::create_dir_all(root.join("other/inner")).unwrap();
             symlink("other", root.join("link")).unwrap();
         });
         let places: Vec<PathBuf> = ["one", "two"].map(|name| tmp.join(name)).to_vec();
@@ -421,7 +421,7 @@ fn directories_are_published_in_a_namespace_as_they_are_without() {
             }
             published
         };
-        for bad in ["missing", "link", "../etcd", "other/../other/../..", "/etcd"] {
+        for bad in ["missing", "link", "link/inner", "../etcd", "other/../other/../..", "/etcd"] {
             let reason = publish(["etcd", bad]).unwrap_err().reason();
             assert_eq!(reason.code.as_str(), "not-publishable", "{way:?} {bad}: {reason:?}");
             assert_eq!(mounts_below(tmp.path()), Vec::<PathBuf>::new(), "{way:?} {bad}");
