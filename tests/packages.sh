@@ -17,12 +17,13 @@ packages=(
     zstd tar procps                            # to unpack test data
     systemd-container debootstrap              # machines with a real systemd
     prometheus                                 # promtool, for alert rules and metrics
+    python3 python3-venv                       # the simulator of EC2, which comes from PyPI
 )
 
 if [ "${1:-}" = for-packages ]; then
     shift
     packages+=(
-        python3 python3-venv rpm                   # to make packages; zig comes from PyPI
+        rpm                                        # to make packages; zig comes from PyPI
         lintian rpmlint mandoc man-db              # to judge them
     )
 fi
