@@ -10,7 +10,11 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 export PYTHONDONTWRITEBYTECODE=1
-options=("$@")
+options=()
+if [ "${1:-}" = --without-aws ]; then
+    options=("$1")
+    shift
+fi
 target=${CARGO_TARGET_DIR:-$PWD/target}
 export CARGO_TARGET_DIR=$target
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c "safe.directory=$PWD" log -1 --format=%ct)}
