@@ -267,14 +267,7 @@ fn mounted(facts: &DeviceFacts, sought: &Sought) -> Result<(Place, Vec<PublishDi
 /// Whoever observes mounts nothing, so the whole volume has to be mounted somewhere to be looked at; directories of it may
 /// be at their places as well.
 fn observed(facts: &DeviceFacts, sought: &Sought) -> Result<(Place, Vec<PublishDir>), Reason> {
-    let mounts = facts.uses.iter().filter_map(|device_use| match device_use {
-        DeviceUse::Mount { at } => Some(PathBuf::from(at)),
-        DeviceUse::Swap
-        | DeviceUse::Holder { .. }
-        | DeviceUse::LoopOnTop { .. }
-        | DeviceUse::Partition { .. }
-        | DeviceUse::Exclusive => None,
-    });
+    let mounts = facts.mounted_at().map(PathBuf::from);
     let own: Vec<PathBuf> = sought.publish.paths().map(without_links).collect();
     let (mut whole, mut parts) = (Vec::new(), Vec::new());
     for at in mounts {

@@ -55,18 +55,7 @@ pub fn hidden_mounts(facts: &DeviceFacts) -> Vec<DeviceUse> {
     if facts.devnum == (DevNum { major: 0, minor: 0 }) {
         return Vec::new();
     }
-    let seen: BTreeSet<&str> = facts
-        .uses
-        .iter()
-        .filter_map(|other| match other {
-            DeviceUse::Mount { at } => Some(at.as_str()),
-            DeviceUse::Swap
-            | DeviceUse::Holder { .. }
-            | DeviceUse::LoopOnTop { .. }
-            | DeviceUse::Partition { .. }
-            | DeviceUse::Exclusive => None,
-        })
-        .collect();
+    let seen: BTreeSet<&str> = facts.mounted_at().collect();
     let mut namespaces = BTreeSet::new();
     let mut found = Vec::new();
     let Ok(processes) = fs::read_dir("/proc") else { return found };

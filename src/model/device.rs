@@ -97,6 +97,20 @@ pub struct DeviceFacts {
     pub uses: Vec<DeviceUse>,
 }
 
+impl DeviceFacts {
+    /// Where it is mounted, as its uses say.
+    pub fn mounted_at(&self) -> impl Iterator<Item = &str> {
+        self.uses.iter().filter_map(|device_use| match device_use {
+            DeviceUse::Mount { at } => Some(at.as_str()),
+            DeviceUse::Swap
+            | DeviceUse::Holder { .. }
+            | DeviceUse::LoopOnTop { .. }
+            | DeviceUse::Partition { .. }
+            | DeviceUse::Exclusive => None,
+        })
+    }
+}
+
 /// Something that uses a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "use")]

@@ -5,8 +5,8 @@ use crate::act::mount::ViewError;
 use crate::agent::machine::{Decided, Guard};
 use crate::config::GuardConfig;
 use crate::model::{
-    ContentClass, DecisionVerdict, DeviceFacts, DeviceReading, DeviceSpec, DeviceUse, EtcdGeneration, Fact, Fstype,
-    Observed, PublishDir, SecondReading, StartEvidence, StartKind, StartVerdict, WHOLE,
+    ContentClass, DecisionVerdict, DeviceFacts, DeviceReading, DeviceSpec, EtcdGeneration, Fact, Fstype, Observed,
+    PublishDir, SecondReading, StartEvidence, StartKind, StartVerdict, WHOLE,
 };
 use std::path::Path;
 
@@ -29,18 +29,7 @@ pub fn found(facts: &DeviceFacts, scene: Scene) -> String {
     } else {
         format!("{} is {}", facts.requested, facts.node)
     };
-    let mounted: Vec<&str> = facts
-        .uses
-        .iter()
-        .filter_map(|other| match other {
-            DeviceUse::Mount { at } => Some(at.as_str()),
-            DeviceUse::Swap
-            | DeviceUse::Holder { .. }
-            | DeviceUse::LoopOnTop { .. }
-            | DeviceUse::Partition { .. }
-            | DeviceUse::Exclusive => None,
-        })
-        .collect();
+    let mounted: Vec<&str> = facts.mounted_at().collect();
     let place = match (scene, mounted.as_slice()) {
         (Scene::NextBoot, _) => "supposing that it is attached again".to_owned(),
         (Scene::Now, []) => "mounted nowhere".to_owned(),

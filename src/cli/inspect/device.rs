@@ -216,19 +216,7 @@ fn headline(it: &DeviceReport) -> (Tone, String) {
         (None, None, Some(0)) => it.libblkid.result.clone(),
         (None, None, _) => "data that nobody recognises".to_owned(),
     };
-    let mounts: Vec<&str> = it
-        .device
-        .iter()
-        .flat_map(|device| &device.uses)
-        .filter_map(|other| match other {
-            DeviceUse::Mount { at } => Some(at.as_str()),
-            DeviceUse::Swap
-            | DeviceUse::Holder { .. }
-            | DeviceUse::LoopOnTop { .. }
-            | DeviceUse::Partition { .. }
-            | DeviceUse::Exclusive => None,
-        })
-        .collect();
+    let mounts: Vec<&str> = it.device.iter().flat_map(DeviceFacts::mounted_at).collect();
     match (it.blank, it.healthy) {
         (Blank::Proven, _) => (Tone::Good, "proven blank: every byte was read, and all are zero".to_owned()),
         (Blank::No | Blank::Unknown, true) => (Tone::Good, format!("healthy: {what}")),
