@@ -264,10 +264,13 @@ fn a_partition_is_no_whole_disk() {
     let facts = opened.facts().unwrap();
     let claim = opened.claim();
     let while_used = {
-        let _other = rustix::fs::open(&partition, OFlags::RDONLY | OFlags::EXCL, Mode::empty()).unwrap();
+        let _other =
+            rustix::fs::open(&partition, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()).unwrap();
         open(device.node()).claim()
     };
     drop(opened);
+    // The kernel takes no partition away that is open, and this process' children have copies for a moment.
+    assert!(disk::await_free(Path::new(&partition)));
     run("delpart", &[&device.name(), "1"]);
     assert_eq!(disk_uses, [DeviceUse::Partition { name }]);
     assert!(!facts.whole_disk);

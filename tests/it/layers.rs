@@ -7,7 +7,6 @@ use crate::common::tmp::mount_table;
 use crate::common::{Guard, Loop, Node, Tmp, disk};
 use disk::MIB;
 use serde_json::Value;
-use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 
 fn blank(tmp: &Tmp, name: &str) -> Loop {
@@ -215,37 +214,34 @@ fn a_held_guard_takes_another_device_and_lets_the_first_one_go() {
     let mut node = Node::new();
     let mnt = node.path("mnt");
     let guard = |device: &Loop| Guard::enforce("main", device.node(), &mnt);
-    let claimed = |device: &Loop| {
-        let open = std::fs::File::options().read(true).custom_flags(libc::O_EXCL).open(device.node());
-        open.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
-    };
     node.configure(&[guard(&first)]);
     node.start();
     node.await_held("main", "backup-superblock-found");
-    assert!(claimed(&first));
+    assert!(first.claimed());
     node.configure(&[guard(&second)]);
     node.reload();
     let name = second.name();
     node.await_status("main", "the other device held", |status| {
         status["gate"] == "held" && status["device"]["node"] == name.as_str()
     });
-    assert!(claimed(&second) && !claimed(&first));
+    assert!(second.claimed());
+    first.await_free();
     // Observing and not configured any more: nothing is claimed.
     node.configure(&[Guard::observe("main", second.node(), &mnt)]);
     node.reload();
     node.await_status("main", "observing", |status| status["mode"] == "observe" && status["state"] == "observing");
-    assert!(!claimed(&second));
+    second.await_free();
     node.configure(&[guard(&second)]);
     node.reload();
     node.await_status("main", "held again", |status| status["gate"] == "held" && status["mode"] == "enforce");
-    assert!(claimed(&second));
+    assert!(second.claimed());
     node.configure(&[]);
     node.reload();
     let gone = crate::common::node::await_change(&node.run_dir(), crate::common::node::PATIENCE, || {
         node.guard_status("main").is_none()
     });
     assert_eq!(gone, "changed", "{}", node.log());
-    assert!(!claimed(&second));
+    second.await_free();
     assert_eq!(node.manager.stored(), [""; 0]);
 }
 

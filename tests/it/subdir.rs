@@ -113,8 +113,7 @@ fn a_fresh_volume(fstype: &'static str) {
         unmount(&node.path(at));
         assert!(sealed(&node.path(at)), "{at} was not sealed beneath");
     }
-    let exclusive = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
-    rustix::fs::open(device.node(), exclusive, rustix::fs::Mode::empty()).expect("the device is free");
+    device.await_free();
 }
 
 #[test]

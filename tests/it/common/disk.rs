@@ -6,8 +6,38 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 pub const MIB: u64 = 1 << 20;
+
+/// Asked by a process of its own: what this one opens is copied into every child that another test is just starting, and stays
+/// there until the child becomes its program.
+#[track_caller]
+fn claimed(node: &Path) -> bool {
+    let script = "import errno,os,sys\n\
+        try: os.open(sys.argv[1], os.O_RDONLY|os.O_EXCL)\n\
+        except OSError as e: sys.exit(16 if e.errno == errno.EBUSY else 1)";
+    let asked = output("python3", &["-c", script, &node.to_string_lossy()]);
+    match asked.status.code() {
+        Some(0) => false,
+        Some(16) => true,
+        _ => panic!("{}: {}", node.display(), String::from_utf8_lossy(&asked.stderr)),
+    }
+}
+
+/// Waits until nobody has a device to themselves, at most ten seconds: a claim that this process held, for itself or as an
+/// agent's manager, lives on in such copies. That the last one is gone is no event that can be awaited.
+#[track_caller]
+pub fn await_free(node: &Path) -> bool {
+    let until = Instant::now() + Duration::from_secs(10);
+    while claimed(node) {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
 
 /// A loop device on a file. The kernel detaches it when the last descriptor closes, so even a test binary that was killed
 /// leaves none behind.
@@ -52,6 +82,18 @@ impl Loop {
 
     pub fn name(&self) -> String {
         self.node.to_string_lossy().into_owned()
+    }
+
+    /// Whether somebody has the device to themselves.
+    #[track_caller]
+    pub fn claimed(&self) -> bool {
+        claimed(&self.node)
+    }
+
+    /// Waits until nobody has the device to themselves.
+    #[track_caller]
+    pub fn await_free(&self) {
+        assert!(await_free(&self.node), "{} is still claimed by somebody", self.node.display());
     }
 
     /// Hash over the device's content as any reader sees it.

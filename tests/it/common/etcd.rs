@@ -1,12 +1,13 @@
 //! A real etcd (Debian's), its keys and its death.
 
-use super::{output, run};
+use super::output;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -131,28 +132,37 @@ impl Etcd {
 
     #[track_caller]
     pub fn ctl(&self, args: &[&str]) -> String {
+        self.ctl_past(args, &TRANSIENT).unwrap_or_else(|said| panic!("etcdctl {args:?}: {said}\n{}", self.tail()))
+    }
+
+    /// Asks until the answer is another one than those that pass by themselves; `Err` is what etcdctl said then.
+    fn ctl_past(&self, args: &[&str], passing: &[&str]) -> Result<String, String> {
         let endpoint = self.member.client_url();
         let mut all = vec!["ETCDCTL_API=3", "etcdctl", "--endpoints", &endpoint];
         all.extend(args);
-        run("env", &all)
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let answer = output("env", &all);
+            if answer.status.success() {
+                return Ok(String::from_utf8_lossy(&answer.stdout).into_owned());
+            }
+            let said = String::from_utf8_lossy(&answer.stderr);
+            if Instant::now() > until || !passing.iter().any(|text| said.contains(text)) {
+                return Err(format!("{}: {said}", answer.status));
+            }
+        }
     }
 
     /// Adds a member. A cluster whose members have known each other for less than five seconds calls itself unhealthy and
     /// takes none (`HealthInterval`, etcdserver/server.go of 3.4), and has no other way to tell when it would.
     #[track_caller]
     pub fn add_member(&self, name: &str, peer_url: &str) {
-        let endpoint = self.member.client_url();
-        let peer_url = format!("--peer-urls={peer_url}");
-        let args = ["ETCDCTL_API=3", "etcdctl", "--endpoints", &endpoint, "member", "add", name, &peer_url];
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            let answer = output("env", &args);
-            let said = String::from_utf8_lossy(&answer.stderr).into_owned();
-            if answer.status.success() {
-                return;
-            }
-            let young = said.contains("unhealthy cluster") && Instant::now() < until;
-            assert!(young, "member add: {}\n{said}", answer.status);
+        let passing: Vec<&str> = TRANSIENT.iter().copied().chain(["unhealthy cluster"]).collect();
+        match self.ctl_past(&["member", "add", name, &format!("--peer-urls={peer_url}")], &passing) {
+            Ok(_) => (),
+            // Its answer came too late, and it was asked again.
+            Err(said) if said.contains("Peer URLs already exists") => (),
+            Err(said) => panic!("member add: {said}\n{}", self.tail()),
         }
     }
 
@@ -168,7 +178,7 @@ impl Etcd {
     }
 
     /// Writes without pause through the JSON gateway, counting what etcd acknowledged, until etcd is gone or `most` are
-    /// written.
+    /// written. What a living etcd refuses is asked again: a slow disk costs a leader its office.
     pub fn load(&self, prefix: &str, most: u64) -> std::thread::JoinHandle<u64> {
         self.load_counted(prefix, most, |_| {})
     }
@@ -188,9 +198,16 @@ impl Etcd {
                 stream.set_nodelay(true).ok();
                 stream.set_read_timeout(Some(Duration::from_secs(20))).ok();
                 let mut reader = BufReader::new(stream);
-                while done < most && put_once(&mut reader, &format!("{prefix}{done:08}")).is_ok() {
-                    done += 1;
-                    told(done);
+                let until = Instant::now() + Duration::from_secs(120);
+                while done < most {
+                    match put_once(&mut reader, &format!("{prefix}{done:08}")) {
+                        Ok(true) => {
+                            done += 1;
+                            told(done);
+                        }
+                        Ok(false) if Instant::now() < until => (),
+                        Ok(false) | Err(_) => break,
+                    }
                 }
             }
             done
@@ -243,8 +260,11 @@ impl Drop for Etcd {
     }
 }
 
-/// One put over a kept connection to `/v3/kv/put`.
-fn put_once(reader: &mut BufReader<TcpStream>, key: &str) -> std::io::Result<()> {
+/// What a cluster says for as long as it has no leader, or its disk is slow.
+const TRANSIENT: [&str; 4] = ["request timed out", "leader changed", "no leader", "context deadline exceeded"];
+
+/// One put over a kept connection to `/v3/kv/put`. `false`: etcd answered, and did not write.
+fn put_once(reader: &mut BufReader<TcpStream>, key: &str) -> std::io::Result<bool> {
     let body = format!(r#"{{"key":"{}","value":"{}"}}"#, base64(key.as_bytes()), base64(&[b'v'; 300]));
     let request = format!("POST /v3/kv/put HTTP/1.1\r\nHost: e\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     reader.get_mut().write_all(request.as_bytes())?;
@@ -265,7 +285,7 @@ fn put_once(reader: &mut BufReader<TcpStream>, key: &str) -> std::io::Result<()>
     }
     let mut answer = vec![0; length];
     reader.read_exact(&mut answer)?;
-    if ok { Ok(()) } else { Err(std::io::Error::other(String::from_utf8_lossy(&answer).into_owned())) }
+    Ok(ok)
 }
 
 fn base64(bytes: &[u8]) -> String {
@@ -281,10 +301,16 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// A port that nobody listens on at this moment.
+/// A port that nobody listens on, and that nobody gets: below those that the kernel gives to connections
+/// (`ip_local_port_range`), and to no other member of this process. A member that is dead for a while finds its own free.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("its number").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Another test process begins elsewhere.
+    let first = 12_000 + u16::try_from(std::process::id() % 40).expect("below 40") * 500;
+    (0..500)
+        .map(|_| first + NEXT.fetch_add(1, Ordering::Relaxed) % 500)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a free port among 500")
 }
 
 /// A file's size and modification, to see that nobody touched it.
