@@ -14,6 +14,11 @@ pub trait ReadAt {
     fn size(&self) -> io::Result<u64>;
     /// As pread(2): may return fewer bytes than asked for, and 0 at the end.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// The first place from `offset` on that may hold something else than zeros, as far as it can be had without reading;
+    /// [`ReadAt::size`] or more where only zeros follow. A source that knows nothing of holes says `offset`.
+    fn next_data(&self, offset: u64) -> u64 {
+        offset
+    }
 }
 
 impl ReadAt for File {
@@ -28,6 +33,18 @@ impl ReadAt for File {
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         FileExt::read_at(self, buf, offset)
+    }
+
+    /// lseek(2), `SEEK_DATA`: a hole is never written, and what was allocated ahead reads as zeros until it is; both ext4 and
+    /// xfs tell them apart from data, in the page cache too. Whoever cannot says that all of it is data.
+    fn next_data(&self, offset: u64) -> u64 {
+        match rustix::fs::seek(self, rustix::fs::SeekFrom::Data(offset)) {
+            // Never backwards, whatever a filesystem says.
+            Ok(at) => at.max(offset),
+            Err(rustix::io::Errno::NXIO) => u64::MAX,
+            // It will be read, and that will say what is wrong with it.
+            Err(_) => offset,
+        }
     }
 }
 
@@ -207,5 +224,23 @@ mod tests {
         assert_eq!(read_up_to(&window, &mut buf, 2).unwrap(), 2);
         assert_eq!(&buf[..2], b"56");
         assert_eq!(Window::new(&bytes, 8, 40).size().unwrap(), 2);
+    }
+
+    #[test]
+    fn holes_are_passed_over_and_bytes_are_not() {
+        const MIB: u64 = 1 << 20;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8 * MIB).unwrap();
+        FileExt::write_all_at(&file, b"x", 5 * MIB).unwrap();
+        let found = file.next_data(0);
+        assert!((1..=5 * MIB).contains(&found), "{found}");
+        assert_eq!(file.next_data(5 * MIB), 5 * MIB);
+        assert!(file.next_data(7 * MIB) >= 8 * MIB);
+    }
+
+    #[test]
+    fn what_knows_nothing_of_holes_is_data() {
+        assert_eq!(File::open("/proc/self/status").unwrap().next_data(7), 7);
+        assert_eq!((&b"0000"[..]).next_data(2), 2);
     }
 }

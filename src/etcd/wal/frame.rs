@@ -107,10 +107,15 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// First byte that is not zero, from the current place to the end of the file.
+    /// First byte that is not zero, from the current place to the end of the file. What etcd allocated ahead (64 MiB) is not
+    /// read where the filesystem knows that nothing was written there.
     pub fn first_non_zero(&mut self) -> Result<Option<u64>, ReadError> {
         let mut at = self.at;
-        while at < self.size {
+        loop {
+            at = self.from.next_data(at);
+            if at >= self.size {
+                return Ok(None);
+            }
             let len = self.size.saturating_sub(at).min(BUFFER as u64);
             let bytes = self.bytes(at, len)?;
             // Most of it was allocated ahead: compared as a whole before it is searched.
@@ -121,7 +126,6 @@ impl<'a> Frames<'a> {
             }
             at = at.saturating_add(len);
         }
-        Ok(None)
     }
 
     /// `len` bytes at `at`, through the buffer. The caller has checked both against the file's size.
