@@ -39,6 +39,7 @@ mod member;
 pub mod proto;
 pub mod quick;
 pub mod read_at;
+mod record;
 pub mod schema;
 pub mod snap;
 mod v2store;

@@ -155,6 +155,7 @@ fn contents(facts: &DataDirFacts, version: EtcdVersion, answer: &mut Answer) -> 
     for (kind, message) in [
         (ContentKind::RevisionSeparator, "revisions are not what etcd wrote; it does not look"),
         (ContentKind::RevisionNegative, "revisions are not what etcd wrote; it does not look"),
+        (ContentKind::Nameless, "records name no key; etcd does not look, and their keys are not served"),
         (ContentKind::OtherRevision, "records contradict their keys; etcd does not look, and serves them"),
         (ContentKind::OtherVersion, "records contradict themselves; etcd does not look, and serves them"),
     ] {

@@ -13,9 +13,10 @@
 
 use super::bolt::tree::{Bucket, Budget, Direction, Ended, Flow, Item, PageDefect, TreeError, Trees};
 use super::bolt::{Meta, Metas, read_metas};
-use super::bytes::{i64_be, printable, slice, u64_be, varint};
+use super::bytes::{i64_be, printable, u64_be};
 use super::proto::AlarmMember;
 use super::read_at::{ReadAt, ReadError};
+use super::record;
 use crate::model::{Member, MemberId};
 use prost::Message;
 use std::collections::{BTreeMap, HashSet};
@@ -112,33 +113,6 @@ pub fn parse_revision(key: &[u8]) -> Option<Revision> {
     };
     let (main, sub) = (i64_be(key, 0)?, i64_be(key, 9)?);
     (key.get(8) == Some(&b'_') && main >= 0 && sub >= 0).then_some(Revision { main, sub, tombstone })
-}
-
-/// The user's key in a `mvccpb.KeyValue` (`api/mvccpb/kv.proto`), without copying the value. `None`: not such a message.
-fn user_key(record: &[u8]) -> Option<&[u8]> {
-    let mut at = 0_usize;
-    let mut key: &[u8] = &[];
-    while at < record.len() {
-        let (tag, used) = varint(record, at)?;
-        at = at.checked_add(used)?;
-        match (tag >> 3, tag & 7) {
-            // create_revision, mod_revision, version, lease
-            (2 | 3 | 4 | 6, 0) => at = at.checked_add(varint(record, at)?.1)?,
-            // key, value
-            (field @ (1 | 5), 2) => {
-                let (len, used) = varint(record, at)?;
-                at = at.checked_add(used)?;
-                let len = usize::try_from(len).ok()?;
-                let bytes = slice(record, at, len)?;
-                at = at.checked_add(len)?;
-                if field == 1 {
-                    key = bytes;
-                }
-            }
-            _ => return None,
-        }
-    }
-    Some(key)
 }
 
 /// Reads the backend. `count` is what the walk over `key` may cost; when it ends before the count does, the count is a
@@ -295,10 +269,15 @@ fn count_keys(trees: &Trees<'_>, bucket: &Bucket, mut budget: Budget, reading: &
             wrong = Some((page, format!("key {} is no revision", hex(item.key))));
             return Ok(Flow::Stop);
         };
-        let Some(key) = user_key(item.value) else {
+        let Some(record) = record::parse(item.value) else {
             wrong = Some((page, format!("the record at revision {} is no key-value message", revision.main)));
             return Ok(Flow::Stop);
         };
+        if record.nameless(item.value) {
+            wrong = Some((page, format!("the record at revision {} does not say of which key it is", revision.main)));
+            return Ok(Flow::Stop);
+        }
+        let key = record.key;
         newest = newest.or(Some(revision.main));
         // No user can write an empty key; `snapshot restore --bump-revision` leaves one as a mark.
         let of_user = !key.is_empty() && !revision.tombstone;
@@ -524,13 +503,5 @@ mod tests {
         );
         assert_eq!(parse_revision(&key(-1, 0)), None, "negative");
         assert_eq!(parse_revision(&[&key(1, 0)[..], b"x"].concat()), None, "mark");
-    }
-
-    #[test]
-    fn the_users_key_is_found_and_other_messages_are_refused() {
-        assert_eq!(user_key(b"\x0a\x03abc\x10\x05\x18\x05\x20\x01\x2a\x01v"), Some(&b"abc"[..]));
-        assert_eq!(user_key(b""), Some(&b""[..]));
-        assert_eq!(user_key(b"\x0a\x09abc"), None, "cut");
-        assert_eq!(user_key(b"\x08\x05"), None, "key as a number");
     }
 }

@@ -173,6 +173,8 @@ pub enum ContentKind {
     RevisionNegative,
     /// The value is no `mvccpb.KeyValue`: every etcd stops.
     Record,
+    /// The value names no key: every etcd starts, and serves it under an empty one.
+    Nameless,
     /// The value names another revision than its key does.
     OtherRevision,
     /// Its count of versions and its time of creation contradict each other.

@@ -3,8 +3,8 @@
 use super::super::bytes::printable;
 use super::hash::{Running, Variant};
 use super::prefixes::Prefixes;
-use super::record::{self, BadRevision};
 use super::walk::{Place, Span, Visitor};
+use crate::etcd::record::{self, BadRevision};
 use crate::model::{ContentFault, ContentKind};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -208,6 +208,11 @@ impl<'m> Keys<'m> {
             self.content(place, ContentKind::Record, what);
             return None;
         };
+        if record.nameless(value) {
+            let what = format!("the record at revision {main} does not say of which key it is");
+            self.content(place, ContentKind::Nameless, what);
+            self.consistent = false;
+        }
         // A deletion has the key alone, the mark of a bumped restore nothing at all.
         if !revision.tombstone && !value.is_empty() {
             if record.modified != main {

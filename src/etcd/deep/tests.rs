@@ -182,6 +182,8 @@ fn records_that_are_not_etcds_are_told() {
     let data = 16 + 16;
     assert_eq!(kinds(db().set(5, data + 8, b"-")), [ContentKind::RevisionSeparator]);
     assert_eq!(kinds(db().set(5, data + 17, &[0x0b])), [ContentKind::Record]);
+    // Field 12 instead of field 1: nothing says any more which key it is.
+    assert_eq!(kinds(db().set(5, data + 17, &[0x62])), [ContentKind::Nameless]);
     let modified = data + 17 + 2 + 13 + 3;
     assert_eq!(kinds(db().set(5, modified, &[3])), [ContentKind::OtherRevision]);
     assert_eq!(kinds(db().set(5, modified + 2, &[2])), [ContentKind::OtherVersion]);

@@ -119,6 +119,18 @@ fn files_cut_at_any_length_are_borne() {
 }
 
 #[test]
+fn what_the_quick_reading_finds_the_deep_one_finds() {
+    let (kind, db) = &originals()[0];
+    assert_eq!(*kind, "db");
+    // A tag of a message becomes that of a field that nobody knows.
+    for at in (0..db.len()).step_by(5) {
+        let mut bad = db.clone();
+        bad[at] ^= 0x68;
+        read(kind, bad);
+    }
+}
+
+#[test]
 fn every_bit_of_log_and_snapshot_is_guarded() {
     for (kind, bytes) in originals().iter().filter(|(kind, _)| *kind == "snap") {
         for bit in (0..bytes.len() * 8).step_by(7) {

@@ -1,6 +1,6 @@
 //! One record of bucket `key`: a revision and an `mvccpb.KeyValue` (etcd v3.6.12 `api/mvccpb/kv.proto`).
 
-use super::super::bytes::{i64_be, slice, varint};
+use super::bytes::{i64_be, slice, varint};
 
 /// What a record says, without its value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -92,6 +92,14 @@ pub(super) fn revision(key: &[u8]) -> Option<Revision> {
     Some(Revision { main, sub, tombstone, bad })
 }
 
+impl Record<'_> {
+    /// Says something, and not of which key. No etcd writes that; each serves it as the value of an empty key. The record of a
+    /// restore with bumped revisions says nothing at all.
+    pub(super) fn nameless(&self, bytes: &[u8]) -> bool {
+        self.key.is_empty() && !bytes.is_empty()
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
 mod tests {
@@ -105,6 +113,12 @@ mod tests {
         for nonsense in [&b"\x0a\x09abc"[..], b"\x08\x05", b"\x00", b"\x2a", b"\x2f\x01", b"\x0b"] {
             assert_eq!(parse(nonsense), None, "{nonsense:?}");
         }
+    }
+
+    #[test]
+    fn a_field_of_a_later_etcd_is_passed_over() {
+        let record = parse(b"\x0a\x03abc\x10\x05\x18\x07\x20\x02\x2a\x01v\x38\x01\x42\x01x").unwrap();
+        assert_eq!(record, Record { key: b"abc", create: 5, modified: 7, version: 2, lease: 0 });
     }
 
     #[test]
