@@ -241,6 +241,6 @@ mod tests {
     #[test]
     fn what_knows_nothing_of_holes_is_data() {
         assert_eq!(File::open("/proc/self/status").unwrap().next_data(7), 7);
-        assert_eq!((&b"0000"[..]).next_data(2), 2);
+        assert_eq!(b"0000"[..].next_data(2), 2);
     }
 }
