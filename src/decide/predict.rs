@@ -63,9 +63,12 @@ impl Answer {
 pub fn predict(facts: &DataDirFacts, version: EtcdVersion) -> Prediction {
     let mut answer =
         Answer { starts: Starts::Yes, loses: false, message: None, because: Vec::new(), rules: Vec::new() };
-    // How far it came is in the answer.
-    let ended = run(facts, version, &mut answer);
-    if ended.is_ok() && !facts.unreadable.is_empty() {
+    if facts.backend.unstable {
+        answer.starts = Starts::Unknown;
+        answer.message =
+            Some("unstable: an etcd writes to it, and the backend changed each time while it was read".to_owned());
+        answer.because.push(ReasonCode::Unreadable);
+    } else if run(facts, version, &mut answer).is_ok() && !facts.unreadable.is_empty() {
         answer.starts = Starts::Unknown;
         answer.message = Some(format!("not all could be read: {}", facts.unreadable.join("; ")));
         answer.because.push(ReasonCode::Unreadable);

@@ -1,11 +1,12 @@
 //! Collects from one data dir the facts on which a start of etcd depends, whatever the version.
 
 pub(super) mod log;
+mod steady;
 
 use super::bolt::{META_BYTES, MetaDefect, Metas, PAGE_HEADER, parse_meta, read_metas};
 use super::deep::{DeepQuestion, read_deep};
 use super::dir::{kind_of, list, open_dir_str, open_file};
-use super::member::{DB, MAX_NAMES, SNAP_DIR};
+use super::member::{DB, MAX_NAMES, SNAP_DIR, stamp};
 use super::read_at::{ReadAt, read_up_to};
 use super::schema::{BackendError, BackendReading};
 use super::snap::{self, SnapError, read_snap};
@@ -13,30 +14,33 @@ use crate::model::{BackendDeep, BackendFile, DataDirFacts, GoodSnapshot, HashKv,
 use rustix::fs::FileType;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use steady::steady;
 
 /// Snapshot files that are read; etcd keeps five.
 const MAX_SNAPS: usize = 64;
 
-/// Times that a dir in use is read until its backend stays the same from begin to end.
-const ATTEMPTS: u64 = 8;
+/// How long nothing may have moved before something odd counts. Longer than any tick of file times.
+const SETTLE: std::time::Duration = std::time::Duration::from_millis(25);
 
 /// Collects them. `progress` hears how many pages of the backend were read, of how many. No lock is taken: where an etcd
-/// commits meanwhile, all is read again, and after some times told to be unstable.
+/// commits meanwhile, all is read again, and after some times told to be unstable. What looks damaged while something is being
+/// written is looked at again too.
 pub fn data_dir_facts(dir: BorrowedFd<'_>, progress: &mut dyn FnMut(u64, u64)) -> DataDirFacts {
-    let mut before = metas(dir);
-    for attempt in 1..=ATTEMPTS {
-        let facts = collect(dir, progress);
-        let after = metas(dir);
-        if before == after {
-            return facts;
-        }
-        before = after;
-        // Not in step with etcd's batches of 100 ms.
-        std::thread::sleep(std::time::Duration::from_millis(attempt.saturating_mul(17)));
-    }
-    let mut facts = collect(dir, progress);
-    facts.unreadable.push(format!("{DB} is in use, and changed each of {ATTEMPTS} times while it was read: unstable"));
-    facts
+    let seen = steady(
+        || metas(dir),
+        || {
+            let before = stamp(dir).ok();
+            let facts = collect(dir, progress);
+            if facts.is_clean() {
+                return Some(facts);
+            }
+            std::thread::sleep(SETTLE);
+            // Where the names cannot be listed, that is what is odd.
+            (before.is_none() || stamp(dir).ok() == before).then_some(facts)
+        },
+    );
+    let backend = BackendFile { file: Thing::There, unstable: true, ..BackendFile::default() };
+    seen.unwrap_or_else(|| DataDirFacts { member: Thing::There, backend, ..DataDirFacts::default() })
 }
 
 /// Which file the backend is, and its meta pages.
@@ -89,12 +93,18 @@ fn backend(snap: BorrowedFd<'_>, progress: &mut dyn FnMut(u64, u64), facts: &mut
     }
 }
 
-/// The facts of a backend file alone.
+/// The facts of a backend file alone. It may be in use, see [`data_dir_facts`].
 pub fn backend_facts(file: &dyn ReadAt, progress: &mut dyn FnMut(u64, u64)) -> BackendFile {
-    let mut facts = BackendFile { file: Thing::There, ..BackendFile::default() };
-    let mut unreadable = Vec::new();
-    read(file, progress, &mut facts, &mut unreadable);
-    facts
+    let seen = steady(
+        || read_metas(file).ok(),
+        || {
+            let mut facts = BackendFile { file: Thing::There, ..BackendFile::default() };
+            let mut unreadable = Vec::new();
+            read(file, progress, &mut facts, &mut unreadable);
+            Some(facts)
+        },
+    );
+    seen.unwrap_or_else(|| BackendFile { file: Thing::There, unstable: true, ..BackendFile::default() })
 }
 
 fn read(file: &dyn ReadAt, progress: &mut dyn FnMut(u64, u64), facts: &mut BackendFile, unreadable: &mut Vec<String>) {
@@ -220,11 +230,11 @@ fn snapshots(snap: BorrowedFd<'_>, facts: &mut DataDirFacts) {
 
 /// HashKV of a data dir's backend at `revision`, as after a compaction up to `compact`. `None`: it cannot be told.
 pub fn hash_at(dir: BorrowedFd<'_>, revision: i64, compact: i64, progress: &mut dyn FnMut(u64, u64)) -> Option<HashKv> {
-    let snap = open_dir_str(dir, SNAP_DIR).ok()?;
-    let file = open_file(snap.as_fd(), "db", DB).ok()?;
-    let before = metas(dir);
-    let question = DeepQuestion { revision: Some(revision), compact: Some(compact), progress };
-    let (_, deep) = read_deep(&file, question).ok()?;
-    // In use, and not the same any more.
-    deep.hashkv.filter(|_| metas(dir) == before)
+    let mut once = || {
+        let snap = open_dir_str(dir, SNAP_DIR).ok()?;
+        let file = open_file(snap.as_fd(), "db", DB).ok()?;
+        let question = DeepQuestion { revision: Some(revision), compact: Some(compact), progress: &mut *progress };
+        read_deep(&file, question).ok()?.1.hashkv
+    };
+    steady(|| metas(dir), || Some(once())).flatten()
 }

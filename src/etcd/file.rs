@@ -5,11 +5,13 @@ use super::facts::{backend_facts, log};
 use super::read_at::{ReadAt, ReadError, Stream, Window, read_up_to, read_vec};
 use super::snap::read_snap;
 use super::wal::looks_like_segment;
-use crate::model::{EtcdFile, MemberId};
+use crate::model::{EtcdFile, LogFile, MemberId};
 use sha2::{Digest, Sha256};
 
 /// Bytes of SHA-256 that `etcdctl snapshot save` puts behind the backend (etcd v3.5.30 `client/v3/snapshot/v3_snapshot.go`).
 const SUM: u64 = 32;
+/// Times that a log which looks torn, and is another each time, is read.
+const LOG_READS: u32 = 20;
 
 /// Says what the file is and reads all of it. `None`: it is no file of etcd. `named_db`: its name says that it is a backend,
 /// so that a broken first meta page is no reason to take it for something else.
@@ -30,14 +32,18 @@ pub fn read_file(
     if bolt {
         // A backend is a multiple of its page size; 512 divides all of those.
         let summed = size.checked_rem(512) == Some(SUM);
-        let content = if summed { size.saturating_sub(SUM) } else { size };
-        let window = Window::new(file, 0, content);
-        let backend = Box::new(backend_facts(&window, progress));
-        let sha256 = if summed { Some(sum_is_right(file, content)?) } else { None };
+        let content = size.saturating_sub(SUM);
+        // One without a checksum may be in use, and grow: it is read as long as it is then.
+        let (backend, sha256) = if summed {
+            (backend_facts(&Window::new(file, 0, content), progress), Some(sum_is_right(file, content)?))
+        } else {
+            (backend_facts(file, progress), None)
+        };
+        let backend = Box::new(backend);
         return Ok(Some(EtcdFile::Backend { sha256, backend }));
     }
     if looks_like_segment(head).is_some() {
-        return Ok(Some(EtcdFile::Wal { log: Box::new(log::read(file, 0, 0)?) }));
+        return Ok(Some(EtcdFile::Wal { log: Box::new(log_file(file)?) }));
     }
     match read_snap(file) {
         Ok(snap) => {
@@ -52,6 +58,22 @@ pub fn read_file(
         }
         Err(_) => Ok(None),
     }
+}
+
+/// An etcd may be writing its last record: what looks torn is read again, until it stays as it is.
+fn log_file(file: &dyn ReadAt) -> Result<LogFile, ReadError> {
+    let mut log = log::read(file, 0, 0)?;
+    for _ in 0..LOG_READS {
+        if log.is_whole() {
+            break;
+        }
+        let again = log::read(file, 0, 0)?;
+        if again == log {
+            break;
+        }
+        log = again;
+    }
+    Ok(log)
 }
 
 fn sum_is_right(file: &dyn ReadAt, content: u64) -> Result<bool, ReadError> {

@@ -35,6 +35,8 @@ pub enum Thing {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendFile {
     pub file: Thing,
+    /// An etcd writes to it, and it changed each time while it was read: nothing else is told.
+    pub unstable: bool,
     /// No bytes: bbolt makes a db of it.
     pub empty: bool,
     pub metas: [MetaState; 2],
@@ -154,7 +156,24 @@ pub enum LogEnd {
     Foreign,
 }
 
+impl LogFile {
+    /// It ends as etcd leaves it, and nothing is missing in between.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.end, LogEnd::Whole | LogEnd::Zero) && !self.more && self.jump.is_none()
+    }
+}
+
 impl DataDirFacts {
+    /// Nothing is odd about it. Where something is, and an etcd writes, it may have been half written.
+    pub fn is_clean(&self) -> bool {
+        let backend = self.backend.deep.as_ref();
+        self.unreadable.is_empty()
+            && backend.is_some_and(|deep| deep.fault_count == 0 && deep.content_count == 0)
+            && self.snapshots.iter().all(|snapshot| snapshot.good.is_some())
+            && self.log.broken_name.is_none()
+            && self.log.files.iter().all(|file| file.is_whole() && !file.conflict)
+    }
+
     /// Some content that the structure does not guard is wrong.
     pub fn has_content(&self, kind: ContentKind) -> bool {
         self.backend.deep.as_ref().is_some_and(|deep| deep.contents.iter().any(|fault| fault.kind == kind))

@@ -5,6 +5,7 @@ mod broken_bytes;
 mod corpus;
 mod deep;
 mod flips;
+mod in_use;
 mod live;
 mod predict;
 mod tree;

@@ -42,7 +42,7 @@ pub fn run(context: &Context, target: &Path) -> Result<Option<Exit>, Failure> {
     };
     let sound = match &found {
         EtcdFile::Backend { sha256, backend } => *sha256 != Some(false) && backend_is_sound(backend),
-        EtcdFile::Wal { log } => matches!(log.end, LogEnd::Whole | LogEnd::Zero) && !log.more && log.jump.is_none(),
+        EtcdFile::Wal { log } => log.is_whole(),
         EtcdFile::Snap { .. } => true,
     };
     let path = target.display().to_string();
@@ -64,7 +64,14 @@ fn draw(screen: &mut Screen, it: &FileReport) {
         EtcdFile::Wal { .. } => "a file of the log",
         EtcdFile::Snap { .. } => "a raft snapshot",
     };
-    let (tone, more) = if it.sound { (Tone::Good, "sound") } else { (Tone::Bad, "DAMAGED") };
+    let (tone, more) = match &it.found {
+        EtcdFile::Backend { backend, .. } if backend.unstable => (
+            Tone::Warn,
+            "UNSTABLE: an etcd writes to it, and it changed each time while it was read. Try again when less is written",
+        ),
+        _ if it.sound => (Tone::Good, "sound"),
+        _ => (Tone::Bad, "DAMAGED"),
+    };
     screen.tone(tone, &format!("{}: {what}; {more}.", it.path));
     screen.blank();
     match &it.found {

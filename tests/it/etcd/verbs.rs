@@ -4,7 +4,7 @@ use super::*;
 use crate::common::{Answer, Node};
 use serde_json::Value;
 
-fn ask(args: &[&str]) -> (Option<i32>, Value) {
+pub(super) fn ask(args: &[&str]) -> (Option<i32>, Value) {
     let mut all = args.to_vec();
     all.extend(["-o", "json"]);
     let Answer { code, stdout, stderr, .. } = Node::new().volhold(&all);
