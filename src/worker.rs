@@ -23,7 +23,8 @@ pub use parent::{Deadline, examine_volume, mark, probe, running, second_reading}
 
 use crate::etcd::VolumeHints;
 use crate::model::{
-    DataDirFacts, EtcdFile, EtcdManagerState, HashKv, HighWater, Observed, RunningEtcd, SecondReading, VolumeReading,
+    DataDirFacts, EtcdFile, EtcdManagerState, HashAnswer, HashQuestion, HighWater, Observed, RunningEtcd,
+    SecondReading, VolumeReading,
 };
 use crate::probe::{ProbeAnswer, ProbeRequest};
 use confine::Confinement;
@@ -46,7 +47,7 @@ pub(crate) enum Request {
     /// Standard input is a data dir: all of it.
     Facts,
     /// Standard input is a data dir: HashKV at a revision.
-    Hash { revision: i64, compact: i64 },
+    Hash(HashQuestion),
     /// Standard input is a file, maybe one of etcd's.
     File { named_db: bool },
     /// Standard input is etcd-manager's `state`.
@@ -70,7 +71,7 @@ pub(crate) enum Line {
         total: u64,
     },
     Facts(Box<DataDirFacts>),
-    Hash(Option<HashKv>),
+    Hash(Option<HashAnswer>),
     File(Observed<Option<EtcdFile>>),
     State(Observed<EtcdManagerState>),
     /// The last line: everything asked for was answered.

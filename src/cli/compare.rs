@@ -1,15 +1,18 @@
 //! `volhold compare DIR DIR…`: the same cluster, the same history, and which one is ahead.
 //!
 //! Two members have the same history when HashKV at the highest revision that both have is the same, computed as if both had
-//! been compacted to the higher of their compact revisions. Where it differs, the first revision at which it does is looked for
-//! by halving, and the answer is exact: up to the one before, both say the same.
+//! been compacted to the higher of their compact revisions. Where it differs, the first record that does is looked for by
+//! halving: a hash over the records up to some revision is the same in both, or it is not. The answer is exact, and no step
+//! holds more than the records of one revision.
 
 use super::exit::Exit;
 use super::inspect::{add, block_on, deadline, facts, read};
 use super::output::{Context, Failure, io_failure};
 use super::text::Tone;
 use crate::etcd::VolumeHints;
-use crate::model::{ClusterId, DataDirFacts, DataDirReport, Fingerprint, HashKv, Observed};
+use crate::model::{
+    ClusterId, DataDirFacts, DataDirReport, Fingerprint, HashAnswer, HashKv, HashQuestion, Observed, RecordAt,
+};
 use crate::worker;
 use serde::Serialize;
 use std::fs::File;
@@ -49,8 +52,12 @@ struct Compared {
 
 #[derive(Debug, Serialize)]
 struct Difference {
-    /// Up to the revision before, all say the same.
+    /// Up to the revision before, all have the same records.
     revision: i64,
+    /// Key of the first record that differs; `null`: it was not found again.
+    key: Option<String>,
+    /// What stands there in each dir, in their order; `null`: nothing.
+    records: Vec<Option<RecordAt>>,
 }
 
 pub fn run(context: &Context, dirs: &[PathBuf]) -> Result<Exit, Failure> {
@@ -71,7 +78,7 @@ pub fn run(context: &Context, dirs: &[PathBuf]) -> Result<Exit, Failure> {
     let mut hashes = Vec::new();
     for (dir, _, _) in &members {
         hashes.push(match common {
-            Some(common) => hash(dir, common, compact)?,
+            Some(revision) => hash(dir, HashQuestion { revision, compact, until: None })?.map(|answer| answer.hashkv),
             None => None,
         });
     }
@@ -82,7 +89,7 @@ pub fn run(context: &Context, dirs: &[PathBuf]) -> Result<Exit, Failure> {
     let records = members.iter().filter_map(|(_, _, facts)| facts.backend.deep.as_ref()).map(|deep| deep.records).max();
     let first_difference = match (same_history, common) {
         (Some(false), Some(common)) if records.is_some_and(|records| records <= MAX_HALVED) => {
-            halve(&members, common, compact)?.map(|revision| Difference { revision })
+            halve(&members, common, compact)?
         }
         (Some(_) | None, Some(_) | None) => None,
     };
@@ -122,9 +129,9 @@ fn look(dir: &Path) -> Result<(DataDirReport, DataDirFacts), Failure> {
     Ok((report, facts))
 }
 
-fn hash(dir: &Path, revision: i64, compact: i64) -> Result<Option<HashKv>, Failure> {
+fn hash(dir: &Path, question: HashQuestion) -> Result<Option<HashAnswer>, Failure> {
     let opened = File::open(dir).map_err(|e| io_failure(format!("cannot open {}", dir.display()), &e))?;
-    let answer = block_on(worker::hash(opened.into(), revision, compact, deadline(), |_, _| {}))?;
+    let answer = block_on(worker::hash(opened.into(), question, deadline(), |_, _| {}))?;
     Ok(match answer {
         Observed::Seen(hash) => hash,
         Observed::Unknown(_) => None,
@@ -145,23 +152,47 @@ fn ahead(revisions: &[i64]) -> Option<(usize, i64)> {
     (by > 0).then_some((number, by))
 }
 
-/// The first revision up to which not all hash the same.
-fn halve(members: &[(&Path, DataDirReport, DataDirFacts)], common: i64, compact: i64) -> Result<Option<i64>, Failure> {
-    // Below the compaction there is nothing to compare; at it, what was kept.
-    let (mut same, mut differ) = (compact.max(1).saturating_sub(1), common);
+/// The first record that not all have.
+fn halve(
+    members: &[(&Path, DataDirReport, DataDirFacts)],
+    common: i64,
+    compact: i64,
+) -> Result<Option<Difference>, Failure> {
+    let ask = |until: i64| {
+        let question = HashQuestion { revision: common, compact, until: Some(until) };
+        members.iter().map(|(dir, _, _)| hash(dir, question)).collect::<Result<Option<Vec<HashAnswer>>, Failure>>()
+    };
+    let same_in_all = |answers: &[HashAnswer]| {
+        all_same(&answers.iter().map(|answer| Some(answer.hashkv.hash)).collect::<Vec<_>>()) == Some(true)
+    };
+    let (mut same, mut differ) = (0, common);
+    let Some(mut apart) = ask(common)? else { return Ok(None) };
+    // Most histories part after the compaction: what was kept of the time before is looked through only where it must be.
+    let mut middle = compact;
     while differ.saturating_sub(same) > 1 {
-        let middle = same.saturating_add(differ.saturating_sub(same) / 2);
-        let mut hashes = Vec::new();
-        for (dir, _, _) in members {
-            hashes.push(hash(dir, middle, compact)?.map(|hash| hash.hash));
+        if middle <= same || middle >= differ {
+            middle = same.saturating_add(differ.saturating_sub(same) / 2);
         }
-        match all_same(&hashes) {
-            Some(true) => same = middle,
-            Some(false) => differ = middle,
-            None => return Ok(None),
+        let Some(answers) = ask(middle)? else { return Ok(None) };
+        if same_in_all(&answers) {
+            same = middle;
+        } else {
+            (differ, apart) = (middle, answers);
         }
     }
-    Ok(Some(differ))
+    let lists: Vec<&[RecordAt]> = apart.iter().map(|answer| answer.records.as_slice()).collect();
+    let records = first_apart(&lists).unwrap_or_default();
+    let key = records.iter().flatten().next().map(|record| record.key.clone());
+    Ok(Some(Difference { revision: differ, key, records }))
+}
+
+/// The first place at which lists in the order of `sub` differ, and what each has there.
+fn first_apart(lists: &[&[RecordAt]]) -> Option<Vec<Option<RecordAt>>> {
+    let longest = lists.iter().map(|list| list.len()).max()?;
+    let heads = (0..longest).map(|n| lists.iter().map(|list| list.get(n)).collect::<Vec<_>>());
+    let apart = heads.into_iter().find(|heads| heads.windows(2).any(|two| two.first() != two.last()))?;
+    let first = apart.iter().flatten().map(|record| record.sub).min()?;
+    Some(apart.into_iter().map(|record| record.filter(|record| record.sub == first).cloned()).collect())
 }
 
 fn draw(context: &Context, it: &CompareReport) -> Result<(), Failure> {
@@ -190,7 +221,16 @@ fn draw(context: &Context, it: &CompareReport) -> Result<(), Failure> {
         }
         if let Some(difference) = &it.first_difference {
             screen.blank();
-            screen.para(0, &format!("The first difference is at revision {}.", difference.revision));
+            let key = difference.key.as_ref().map(|key| format!(", in key {key}")).unwrap_or_default();
+            screen.para(0, &format!("The first difference is at revision {}{key}.", difference.revision));
+            for (number, record) in difference.records.iter().enumerate() {
+                let what = match record {
+                    None => "no record".to_owned(),
+                    Some(record) if record.deleted => format!("{} deleted, checksum {:08x}", record.key, record.sum),
+                    Some(record) => format!("{} written, checksum {:08x}", record.key, record.sum),
+                };
+                screen.hanging(&format!("  {number}"), 4, &what);
+            }
         }
         screen.blank();
         screen.para(0, "Nothing was written. What the logs hold beyond the backends was not compared.");
@@ -206,6 +246,18 @@ mod tests {
         assert_eq!(ahead(&[5, 9, 7]), Some((1, 2)));
         assert_eq!(ahead(&[9, 9]), None);
         assert_eq!(ahead(&[9]), None);
+    }
+
+    #[test]
+    fn the_first_record_that_not_all_have_is_found_whoever_lacks_it() {
+        let record = |sub, key: &str, sum| RecordAt { sub, key: key.to_owned(), deleted: false, sum };
+        let (a, b, other) = (record(0, "a", 1), record(1, "b", 2), record(1, "b", 3));
+        let both = [a.clone(), b.clone()];
+        assert_eq!(first_apart(&[&both, &both]), None);
+        assert_eq!(first_apart(&[&both, &[a.clone(), other.clone()]]), Some(vec![Some(b.clone()), Some(other)]));
+        assert_eq!(first_apart(&[&both, &both[1..]]), Some(vec![Some(a), None]));
+        assert_eq!(first_apart(&[&both[..1], &both]), Some(vec![None, Some(b)]));
+        assert_eq!(first_apart(&[&[], &[]]), None);
     }
 
     #[test]

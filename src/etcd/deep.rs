@@ -22,7 +22,7 @@ use super::bolt::{Meta, Metas, PAGE_HEADER, flags, parse_page_header};
 use super::read_at::{ReadAt, ReadError, read_up_to};
 use super::record;
 use super::schema::{BackendError, BackendReading, read_backend};
-use crate::model::{BackendDeep, Compaction, ContentKind, FaultKind, HashKv, SnapshotStatus};
+use crate::model::{BackendDeep, Compaction, ContentKind, FaultKind, HashKv, RecordAt, SnapshotStatus};
 use keys::{Backwards, Keys, Marks, Newest};
 use walk::Walk;
 
@@ -36,6 +36,8 @@ pub struct DeepQuestion<'a> {
     /// As after a compaction up to here, where that is higher than the file's own: members that have compacted to different
     /// revisions give the same hash.
     pub compact: Option<i64>,
+    /// Hash only the records up to there, of those that count at `revision`, and list those of exactly that revision here.
+    pub until: Option<(i64, &'a mut Vec<RecordAt>)>,
     /// Is told from time to time how many pages were read, of how many at most.
     pub progress: &'a mut dyn FnMut(u64, u64),
 }
@@ -52,6 +54,7 @@ pub fn read_deep(from: &dyn ReadAt, question: DeepQuestion<'_>) -> Result<(Backe
         revision: question.revision.unwrap_or(newest_revision),
         compact: scheduled.max(finished).max(question.compact).unwrap_or(-1),
         finished: finished.unwrap_or(-1),
+        until: question.until.as_ref().map(|(until, _)| *until),
     };
     let mut whole = true;
     let mut newest = if marks.compact < 0 { None } else { follow(from, &reading, size, marks, &mut whole) };
@@ -90,6 +93,9 @@ pub fn read_deep(from: &dyn ReadAt, question: DeepQuestion<'_>) -> Result<(Backe
             total_key: None,
             total_size: meta.size(),
         });
+    }
+    if let Some((_, listed)) = question.until {
+        *listed = std::mem::take(&mut keys.listed);
     }
     let mark = keys.counted(0);
     deep.contents = std::mem::take(&mut keys.contents);

@@ -10,7 +10,9 @@ use super::member::{DB, MAX_NAMES, SNAP_DIR, stamp};
 use super::read_at::{ReadAt, read_up_to};
 use super::schema::{BackendError, BackendReading};
 use super::snap::{self, SnapError, read_snap};
-use crate::model::{BackendDeep, BackendFile, DataDirFacts, GoodSnapshot, HashKv, MetaState, SnapshotFile, Thing};
+use crate::model::{
+    BackendDeep, BackendFile, DataDirFacts, GoodSnapshot, HashAnswer, HashQuestion, MetaState, SnapshotFile, Thing,
+};
 use rustix::fs::FileType;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -111,12 +113,15 @@ fn read(file: &dyn ReadAt, progress: &mut dyn FnMut(u64, u64), facts: &mut Backe
     if let Ok(metas) = read_metas(file) {
         facts.metas = [state(metas.first), state(metas.second)];
     }
-    let found = match read_deep(file, DeepQuestion { revision: None, compact: None, progress }) {
+    let found = match read_deep(file, DeepQuestion { revision: None, compact: None, until: None, progress }) {
         // bbolt before 1.3.7 takes a checksum of 0 for right: what it would see is read as if it were.
         Err(BackendError::NoMeta(metas))
             if [metas.first, metas.second].iter().any(|meta| state(*meta) == MetaState::ZeroChecksum) =>
         {
-            read_deep(&Sealed { inner: file }, DeepQuestion { revision: None, compact: None, progress: &mut |_, _| {} })
+            read_deep(
+                &Sealed { inner: file },
+                DeepQuestion { revision: None, compact: None, until: None, progress: &mut |_, _| {} },
+            )
         }
         other => other,
     };
@@ -228,13 +233,20 @@ fn snapshots(snap: BorrowedFd<'_>, facts: &mut DataDirFacts) {
     }
 }
 
-/// HashKV of a data dir's backend at `revision`, as after a compaction up to `compact`. `None`: it cannot be told.
-pub fn hash_at(dir: BorrowedFd<'_>, revision: i64, compact: i64, progress: &mut dyn FnMut(u64, u64)) -> Option<HashKv> {
+/// HashKV of a data dir's backend. `None`: it cannot be told.
+pub fn hash_at(dir: BorrowedFd<'_>, question: HashQuestion, progress: &mut dyn FnMut(u64, u64)) -> Option<HashAnswer> {
     let mut once = || {
         let snap = open_dir_str(dir, SNAP_DIR).ok()?;
         let file = open_file(snap.as_fd(), "db", DB).ok()?;
-        let question = DeepQuestion { revision: Some(revision), compact: Some(compact), progress: &mut *progress };
-        read_deep(&file, question).ok()?.1.hashkv
+        let mut records = Vec::new();
+        let asked = DeepQuestion {
+            revision: Some(question.revision),
+            compact: Some(question.compact),
+            until: question.until.map(|until| (until, &mut records)),
+            progress: &mut *progress,
+        };
+        let hashkv = read_deep(&file, asked).ok()?.1.hashkv?;
+        Some(HashAnswer { hashkv, records })
     };
     steady(|| metas(dir), || Some(once())).flatten()
 }

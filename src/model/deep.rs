@@ -10,6 +10,37 @@ pub struct HashKv {
     pub hash: u32,
 }
 
+/// What is asked of a backend when two of them are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HashQuestion {
+    /// Hash up to this revision.
+    pub revision: i64,
+    /// As after a compaction up to here, where that is higher than the backend's own.
+    pub compact: i64,
+    /// Only the records up to here, of those that count at `revision`; those of exactly this revision are listed.
+    pub until: Option<i64>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HashAnswer {
+    pub hashkv: HashKv,
+    /// In the order of the file; a transaction writes several. The first thousand.
+    pub records: Vec<RecordAt>,
+}
+
+/// One record of a given revision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordAt {
+    /// Its number within the transaction.
+    pub sub: i64,
+    /// The first 200 characters.
+    pub key: String,
+    pub deleted: bool,
+    /// CRC-32C of revision and record: whether two of them are the same.
+    pub sum: u32,
+}
+
 /// Everything that one pass over a backend tells.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendDeep {

@@ -42,7 +42,7 @@ fn ready(request: &Request) -> std::io::Result<Confinement> {
             etcd::remember_lock_owners(stdin.as_fd());
             Given::Tree(stdin.as_fd())
         }
-        Request::Mark { .. } | Request::Facts | Request::Hash { .. } => Given::Tree(stdin.as_fd()),
+        Request::Mark { .. } | Request::Facts | Request::Hash(_) => Given::Tree(stdin.as_fd()),
     };
     confine(given).map_err(|why| {
         let cause = std::error::Error::source(&why).map_or_else(String::new, |cause| format!(": {cause}"));
@@ -90,9 +90,7 @@ fn answer(request: &Request) -> std::io::Result<()> {
             let facts = etcd::data_dir_facts(input, &mut pages());
             say(&Line::Facts(Box::new(facts)))?;
         }
-        Request::Hash { revision, compact } => {
-            say(&Line::Hash(etcd::hash_at(input, *revision, *compact, &mut pages())))?;
-        }
+        Request::Hash(question) => say(&Line::Hash(etcd::hash_at(input, *question, &mut pages())))?,
         Request::File { named_db } => {
             let found = etcd::read_file(&file(input)?, *named_db, &mut pages());
             let unreadable = |why: etcd::ReadError| Why::Unreadable { detail: why.to_string() };

@@ -2,7 +2,7 @@
 
 use super::parent::{Flatten, conclude, run};
 use super::{Deadline, Line, Request};
-use crate::model::{DataDirFacts, EtcdFile, EtcdManagerState, HashKv, Observed};
+use crate::model::{DataDirFacts, EtcdFile, EtcdManagerState, HashAnswer, HashQuestion, Observed};
 use std::os::fd::OwnedFd;
 
 /// All facts of one data dir. `progress` hears how many pages of the backend were read, of how many.
@@ -20,13 +20,12 @@ pub async fn facts(dir: OwnedFd, deadline: Deadline, mut progress: impl FnMut(u6
 /// HashKV of one data dir at a revision, as after a compaction.
 pub async fn hash(
     dir: OwnedFd,
-    revision: i64,
-    compact: i64,
+    question: HashQuestion,
     deadline: Deadline,
     mut progress: impl FnMut(u64, u64),
-) -> Observed<Option<HashKv>> {
+) -> Observed<Option<HashAnswer>> {
     let mut seen = None;
-    let outcome = run(dir, &Request::Hash { revision, compact }, deadline, |line| match line {
+    let outcome = run(dir, &Request::Hash(question), deadline, |line| match line {
         Line::Hash(answer) => seen = Some(answer),
         Line::Pages { done, total } => progress(done, total),
         _ => {}

@@ -5,12 +5,16 @@ use super::hash::{Running, Variant};
 use super::prefixes::Prefixes;
 use super::walk::{Place, Span, Visitor};
 use crate::etcd::record::{self, BadRevision};
-use crate::model::{ContentFault, ContentKind};
+use crate::model::{ContentFault, ContentKind, RecordAt};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
 /// Faults that are listed. All are counted.
 const MAX_FAULTS: usize = 100;
+/// Records of one revision that are listed. etcd allows 128 in a transaction, unless told otherwise.
+const MAX_LISTED: usize = 1000;
+/// Bytes of a key that are looked at for showing it.
+const MAX_SHOWN: usize = 1024;
 /// Lease ids that are remembered.
 const MAX_LEASES: usize = 1_000_000;
 
@@ -64,6 +68,8 @@ pub(super) struct Marks {
     pub compact: i64,
     /// The finished one; -1 for none. Up to here a key has one record at most.
     pub finished: i64,
+    /// Only records up to here are hashed; those of exactly this revision are listed.
+    pub until: Option<i64>,
 }
 
 /// Adds up all records.
@@ -102,6 +108,7 @@ pub(super) struct Keys<'m> {
     used_leases: HashSet<i64>,
     pub contents: Vec<ContentFault>,
     pub content_count: u64,
+    pub listed: Vec<RecordAt>,
 }
 
 impl<'m> Keys<'m> {
@@ -134,11 +141,17 @@ impl<'m> Keys<'m> {
             used_leases: HashSet::new(),
             contents: Vec::new(),
             content_count: 0,
+            listed: Vec::new(),
         }
     }
 
     /// HashKV as 3.4.34, 3.5.16, 3.6 answer it, and as versions before.
     pub fn hashes(&self) -> (u32, u32) {
+        if self.marks.until.is_some() {
+            // What is kept further on does not decide about a part.
+            let part = self.kept.value(&self.all);
+            return (part, part);
+        }
         let kept = self.any_kept || self.newest.is_some_and(Newest::any_live);
         let (now, before) = if kept { (&self.kept, &self.kept) } else { (&self.strict, &self.up_to) };
         (now.value(&self.all), before.value(&self.all))
@@ -265,13 +278,27 @@ impl<'m> Keys<'m> {
                 self.live = self.live.saturating_add(more);
             }
         }
-        self.hash(page, span, &revision, newest, in_head);
+        let hashed = self.hash(page, span, &revision, newest, in_head);
+        if hashed && self.marks.until == Some(main) && self.listed.len() < MAX_LISTED {
+            let sum = crc32c::crc32c(page.get(span.key..span.end).unwrap_or(&[]));
+            let key = printable(record.key.get(..MAX_SHOWN).unwrap_or(record.key));
+            self.listed.push(RecordAt { sub: revision.sub, key, deleted: tombstone, sum });
+        }
     }
 
-    fn hash(&mut self, page: &[u8], span: Span, revision: &record::Revision, newest: Option<i64>, in_head: bool) {
+    /// Says whether the record counts.
+    fn hash(
+        &mut self,
+        page: &[u8],
+        span: Span,
+        revision: &record::Revision,
+        newest: Option<i64>,
+        in_head: bool,
+    ) -> bool {
         let (main, tombstone) = (revision.main, revision.tombstone);
         let (begin, end) = (span.key, span.end);
-        if main > self.marks.revision {
+        let mut counts = false;
+        if main > self.marks.until.unwrap_or(i64::MAX).min(self.marks.revision) {
             for variant in [&mut self.up_to, &mut self.kept, &mut self.strict] {
                 variant.close(&mut self.all, page);
             }
@@ -284,10 +311,12 @@ impl<'m> Keys<'m> {
             let after = main > self.marks.compact;
             // With marks, what lives above the finished compaction is asked of `newest` at the end.
             self.any_kept |= if self.newest.is_some() { in_head && kept } else { !tombstone };
-            self.kept.record(&mut self.all, after || kept, page, begin, end);
+            counts = after || kept;
+            self.kept.record(&mut self.all, counts, page, begin, end);
             self.strict.record(&mut self.all, !(tombstone && main == self.marks.compact), page, begin, end);
         }
         self.all.take(page, begin, end);
+        counts
     }
 }
 

@@ -84,8 +84,17 @@ impl Db {
     }
 
     fn read(&self) -> BackendDeep {
-        let question = DeepQuestion { revision: None, compact: None, progress: &mut |_, _| {} };
+        let question = DeepQuestion { revision: None, compact: None, until: None, progress: &mut |_, _| {} };
         read_deep(&self.bytes.as_slice(), question).unwrap().1
+    }
+
+    /// The hash of the part up to a revision, and the keys of that revision.
+    fn until(&self, until: i64) -> (u32, Vec<String>) {
+        let mut records = Vec::new();
+        let asked = Some((until, &mut records));
+        let question = DeepQuestion { revision: None, compact: None, until: asked, progress: &mut |_, _| {} };
+        let hash = read_deep(&self.bytes.as_slice(), question).unwrap().1.hashkv.unwrap().hash;
+        (hash, records.into_iter().map(|record| record.key).collect())
     }
 
     fn faults(&self) -> Vec<FaultKind> {
@@ -120,6 +129,24 @@ fn a_sound_db_of_any_page_size_has_no_fault_and_its_numbers() {
             assert!(deep.hashkv.is_some() && deep.status.is_some());
         }
     }
+}
+
+#[test]
+fn a_part_of_the_history_hashes_its_records_and_lists_those_of_its_last_revision() {
+    let sound = db();
+    let mut other = db();
+    // The value of the last record of page 4, which is revision 3.
+    let (_, value) = record(3, "/registry/a/2");
+    let page = &other.bytes[4 * 1024..5 * 1024];
+    let at = 4 * 1024 + page.windows(value.len()).position(|bytes| bytes == value).unwrap() + value.len() - 1;
+    other.bytes[at] = b'w';
+    assert_eq!(sound.until(2), other.until(2));
+    assert_eq!(sound.until(2).1, ["/registry/a/1"]);
+    for until in [3, 4, 8, 9] {
+        assert_ne!(sound.until(until).0, other.until(until).0, "{until}");
+    }
+    assert_eq!((sound.until(3).1, sound.until(4).1), (vec!["/registry/a/2".to_owned()], vec![]));
+    assert_eq!(sound.until(9).0, sound.read().hashkv.unwrap().hash, "the whole of it");
 }
 
 #[test]

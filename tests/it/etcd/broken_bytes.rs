@@ -79,7 +79,7 @@ fn read(kind: &str, bytes: Vec<u8>) -> bool {
             let quick =
                 schema::read_backend(&watched, Budget::mib(64)).is_ok_and(|reading| reading.problems.is_empty());
             let deep = Watched::new(watched.bytes.clone());
-            let question = DeepQuestion { revision: None, compact: None, progress: &mut |_, _| {} };
+            let question = DeepQuestion { revision: None, compact: None, until: None, progress: &mut |_, _| {} };
             let found = read_deep(&deep, question).map(|(_, deep)| deep);
             deep.assert_modest();
             let sound = found.is_ok_and(|deep| deep.fault_count == 0 && deep.content_count == 0);

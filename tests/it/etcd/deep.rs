@@ -38,7 +38,8 @@ fn deep_truths() -> BTreeMap<String, DeepTruth> {
 
 fn deep(db: &Path) -> Result<BackendDeep, BackendError> {
     let file = File::open(db).expect("a backend");
-    read_deep(&file, DeepQuestion { revision: None, compact: None, progress: &mut |_, _| {} }).map(|(_, deep)| deep)
+    read_deep(&file, DeepQuestion { revision: None, compact: None, until: None, progress: &mut |_, _| {} })
+        .map(|(_, deep)| deep)
 }
 
 #[derive(Default)]
