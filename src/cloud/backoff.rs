@@ -14,6 +14,8 @@ const LONGEST_THROTTLED: Duration = Duration::from_secs(60);
 pub struct Backoff {
     attempt: u32,
     random: u64,
+    #[cfg(test)]
+    jitter: bool,
 }
 
 /// Why it is waited.
@@ -21,13 +23,26 @@ pub struct Backoff {
 pub enum Pace {
     /// Something is on its way.
     Watching,
+    /// EC2 has taken an AttachVolume: the kernel shows the device before EC2 would say anything new.
+    Arriving,
     /// The account asks for fewer requests.
     Throttled,
 }
 
 impl Backoff {
     pub fn new(seed: u64) -> Self {
-        Backoff { attempt: 0, random: seed }
+        Backoff {
+            attempt: 0,
+            random: seed,
+            #[cfg(test)]
+            jitter: true,
+        }
+    }
+
+    /// Each pause at its longest.
+    #[cfg(test)]
+    pub(super) fn without_jitter() -> Self {
+        Backoff { jitter: false, ..Backoff::new(0) }
     }
 
     /// Something moved: what comes next may come soon.
@@ -39,12 +54,17 @@ impl Backoff {
     pub fn pause(&mut self, pace: Pace) -> Duration {
         let (head_start, longest) = match pace {
             Pace::Watching => (0, LONGEST),
+            Pace::Arriving => (2, LONGEST),
             // Asking again after two seconds is what throttles.
             Pace::Throttled => (2, LONGEST_THROTTLED),
         };
         let doublings = self.attempt.max(head_start).min(16);
         self.attempt = self.attempt.max(head_start).saturating_add(1);
         let whole = FIRST.saturating_mul(1_u32 << doublings).min(longest);
+        #[cfg(test)]
+        if !self.jitter {
+            return whole;
+        }
         let half = whole.checked_div(2).unwrap_or_default();
         let span = u64::try_from(half.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
         half.saturating_add(Duration::from_millis(self.next_random().checked_rem(span).unwrap_or(0)))
@@ -72,7 +92,9 @@ mod tests {
     #[test]
     fn pauses_grow_to_the_cap_and_stay_in_their_upper_half() {
         for seed in 0..200 {
-            for (pace, longest) in [(Pace::Watching, LONGEST), (Pace::Throttled, LONGEST_THROTTLED)] {
+            for (pace, longest) in
+                [(Pace::Watching, LONGEST), (Pace::Arriving, LONGEST), (Pace::Throttled, LONGEST_THROTTLED)]
+            {
                 let all = pauses(seed, pace);
                 assert!(all.iter().all(|pause| *pause >= FIRST / 2 && *pause <= longest), "{all:?}");
                 assert!(all.iter().skip(8).all(|pause| *pause >= longest / 2), "{all:?}");
@@ -90,6 +112,8 @@ mod tests {
     fn after_throttling_nobody_asks_again_at_once_and_after_news_everybody_may() {
         let mut backoff = Backoff::new(1);
         assert!(backoff.pause(Pace::Throttled) >= Duration::from_secs(4));
+        backoff.reset();
+        assert!(backoff.pause(Pace::Arriving) >= Duration::from_secs(4));
         backoff.reset();
         assert!(backoff.pause(Pace::Watching) <= FIRST);
     }

@@ -48,9 +48,11 @@ pub struct EbsVolume<A> {
     /// EC2 said once that it is here.
     told_here: bool,
     known: Option<Known>,
-    /// By how much the clock was put forward.
+    /// In tests the clock stands still, and is put forward by this.
     #[cfg(test)]
     skew: Duration,
+    #[cfg(test)]
+    made: Instant,
 }
 
 /// What EC2 said of a volume, and when.
@@ -87,6 +89,10 @@ enum Step {
     Soon {
         reason: Reason,
     },
+    /// EC2 has taken an AttachVolume.
+    Arriving {
+        reason: Reason,
+    },
     Hold {
         reason: Reason,
     },
@@ -109,14 +115,16 @@ impl<A: Ec2> EbsVolume<A> {
             known: None,
             #[cfg(test)]
             skew: Duration::ZERO,
+            #[cfg(test)]
+            made: now,
         }
     }
 
     fn now(&self) -> Instant {
-        let now = Instant::now();
         #[cfg(test)]
-        let now = now + self.skew;
-        now
+        return self.made + self.skew;
+        #[cfg(not(test))]
+        Instant::now()
     }
 
     /// What EC2 said within the last minute.
@@ -158,6 +166,10 @@ impl<A: Ec2> EbsVolume<A> {
             Step::Soon { reason } => {
                 self.backoff.reset();
                 (Brought::Waits(reason), self.backoff.pause(Pace::Watching))
+            }
+            Step::Arriving { reason } => {
+                self.backoff.reset();
+                (Brought::Waits(reason), self.backoff.pause(Pace::Arriving))
             }
             Step::Hold { reason } => (Brought::Refused(reason), self.backoff.pause(Pace::Throttled)),
         };
@@ -503,6 +515,7 @@ impl Way {
         }
         self.chosen = Some(volume.id.clone());
         Ok(Turn::Step(match next {
+            None if answer.is_ok() => Step::Arriving { reason },
             None => Step::Soon { reason },
             Some(Next::Hold(reason)) => Step::Hold { reason },
             Some(Next::Wait(reason)) => Step::Wait { reason, pace: Pace::Throttled },
@@ -520,5 +533,7 @@ enum Turn {
     Lost(Reason),
 }
 
+#[cfg(test)]
+mod rush;
 #[cfg(test)]
 mod tests;
