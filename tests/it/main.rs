@@ -4,6 +4,7 @@
 
 mod act;
 mod architecture;
+mod aws;
 mod beside;
 mod cli;
 mod common;
@@ -33,5 +34,6 @@ mod record;
 mod sandbox;
 mod subdir;
 mod systemd;
+mod uniform;
 mod watchdog;
 mod xfs;
