@@ -32,6 +32,8 @@ pub mod local;
 pub mod names;
 /// Which volume, by its tags.
 pub mod select;
+/// The other members' volumes.
+pub mod siblings;
 /// In place of `ebs` in a build without the SDK.
 #[cfg(not(feature = "aws"))]
 pub mod unbuilt;

@@ -10,7 +10,7 @@ use crate::cloud::{Knowledge, Provider, VolumeProvider};
 use crate::config::GuardConfig;
 use crate::etcd::VolumeHints;
 use crate::model::{
-    DeviceFacts, Fact, FilesystemFacts, FsUuid, Observed, Records, StartEvidence, Time, VolumeAge, VolumeId,
+    DeviceFacts, Fact, FilesystemFacts, FsUuid, Observed, Records, Siblings, StartEvidence, Time, VolumeAge, VolumeId,
     VolumeReading, Why,
 };
 use crate::worker::{self, Deadline};
@@ -90,6 +90,7 @@ pub async fn start_evidence(
                 records: of_node(asked.memory, &volume_id).await,
                 running: Observed::Unknown(why),
                 age: Observed::not_run("the volume cannot be opened"),
+                siblings: Observed::not_run("the volume cannot be opened"),
             };
         }
     };
@@ -109,7 +110,27 @@ pub async fn start_evidence(
         }
     };
     let age = age(asked.device, provider, &volume).await;
-    StartEvidence { volume_id, filesystem, volume, records, running, age }
+    let siblings = siblings(asked.device, provider, &volume).await;
+    StartEvidence { volume_id, filesystem, volume, records, running, age, siblings }
+}
+
+fn holds_data(volume: &Observed<VolumeReading>) -> bool {
+    volume.seen().is_some_and(|volume| volume.data_dirs.iter().any(|dir| dir.populated))
+}
+
+async fn siblings(
+    device: Option<&DeviceFacts>,
+    provider: &mut Provider,
+    volume: &Observed<VolumeReading>,
+) -> Observed<Siblings> {
+    match (provider, device) {
+        (Provider::Local(_), _) => Siblings::not_named(),
+        (Provider::Ebs(_), None) => Observed::not_run("the device is not known"),
+        (Provider::Ebs(_), Some(_)) if holds_data(volume) => {
+            Observed::not_run("there is data: the age of other volumes decides nothing")
+        }
+        (Provider::Ebs(ebs), Some(facts)) => ebs.siblings(facts).await,
+    }
 }
 
 async fn age(
@@ -118,10 +139,11 @@ async fn age(
     volume: &Observed<VolumeReading>,
 ) -> Observed<VolumeAge> {
     let Some(facts) = device else { return Observed::not_run("the device is not known") };
-    let holds_data = volume.seen().is_some_and(|volume| volume.data_dirs.iter().any(|dir| dir.populated));
     match provider {
         Provider::Local(local) => local.known().age,
-        Provider::Ebs(_) if holds_data => Knowledge::not_asked("there is data: the volume's age decides nothing").age,
+        Provider::Ebs(_) if holds_data(volume) => {
+            Knowledge::not_asked("there is data: the volume's age decides nothing").age
+        }
         Provider::Ebs(ebs) => ebs.knowledge(facts).await.age,
     }
 }

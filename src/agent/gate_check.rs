@@ -12,8 +12,8 @@ use crate::etcd::VolumeHints;
 use crate::fault::fault_point;
 use crate::gate::files;
 use crate::model::{
-    FilesystemFacts, GuardName, Mode, Observed, Reason, ReasonCode, Records, RunningEtcd, StartEvidence, StartVerdict,
-    VolumeAge, VolumeReading, Why,
+    FilesystemFacts, GuardName, Mode, Observed, Reason, ReasonCode, Records, RunningEtcd, Siblings, StartEvidence,
+    StartVerdict, VolumeAge, VolumeReading, Why,
 };
 use crate::worker::{self, Deadline};
 use std::os::fd::AsFd;
@@ -79,6 +79,7 @@ fn check(config: &Config, guard: &GuardConfig) -> Result<GateCheck, Reason> {
         records,
         running,
         age: Observed::Seen(VolumeAge::NoProvider),
+        siblings: Siblings::not_named(),
     };
     Ok(match may_start(&evidence, &start_policy(guard)) {
         StartVerdict::Start { .. } => GateCheck::Open,

@@ -130,6 +130,9 @@ impl Ec2 for Client {
             Ask::TagKeys { zone, keys } => {
                 vec![filter("availability-zone", vec![zone.clone()]), filter("tag-key", keys.iter().cloned().collect())]
             }
+            Ask::Cluster { key, tag: (name, value) } => {
+                vec![filter("tag-key", vec![key.clone()]), filter(&format!("tag:{name}"), vec![value.clone()])]
+            }
         };
         let client = self.ec2(here).await;
         let request = client.describe_volumes().set_filters(Some(filters)).max_results(PAGE);

@@ -7,13 +7,14 @@
 use super::attach::{Attempts, Look, Next};
 use super::backoff::{Backoff, Pace};
 use super::code::{ApiError, Code};
-use super::ec2::{Ask, Ec2, Here, Instance, Volume};
+use super::ec2::{Answer, Ask, Ec2, Here, Instance, Volume};
 use super::hub::Hub;
 use super::kops;
 use super::select::{Holders, Selection, Wanted, select};
-use super::{Brought, Knowledge, May, VolumeProvider, Whereabouts};
+use super::{Brought, Knowledge, May, VolumeProvider, Whereabouts, siblings};
 use crate::model::{
-    DeviceFacts, EbsSpec, Identity, Observed, Origin, Reason, ReasonCode, TagSpec, Time, VolumeAge, VolumeId, Why,
+    DeviceFacts, EbsSpec, Identity, Observed, Origin, Reason, ReasonCode, Siblings, TagSpec, Time, VolumeAge, VolumeId,
+    Why,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -192,25 +193,42 @@ impl<A: Ec2> EbsVolume<A> {
         }
     }
 
+    /// The volumes of the other members of the cluster that this volume's tags name. Asks EC2.
+    pub async fn siblings(&mut self, facts: &DeviceFacts) -> Observed<Siblings> {
+        let own = match self.ask_about(&facts.volume_id).await {
+            Ok(known) => known.volume,
+            Err(why) => return Observed::Unknown(why),
+        };
+        let Some(cluster) = kops::Cluster::of(&own.tags) else { return Siblings::not_named() };
+        let ask = Ask::Cluster { key: cluster.key.clone(), tag: cluster.tag.clone() };
+        match self.answer(ask, &format!("the volumes of {}", cluster.tag.1)).await {
+            Ok(answer) => siblings::siblings(&own, &cluster, &answer.volumes),
+            Err(why) => Observed::Unknown(why),
+        }
+    }
+
+    /// An answer in reasonable time, or why there is none.
+    async fn answer(&self, ask: Ask, about: &str) -> Result<Answer, Why> {
+        match tokio::time::timeout(QUESTION, self.hub.volumes(ask)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(Why::Unreadable { detail: format!("EC2 was asked about {about}: {error}") }),
+            Err(_late) => {
+                Err(Why::TimedOut { detail: format!("EC2 did not answer about {about} in {} s", QUESTION.as_secs()) })
+            }
+        }
+    }
+
     async fn ask_about(&mut self, id: &VolumeId) -> Result<Known, Why> {
         let now = self.now();
         if let Some(known) = self.known.as_ref().filter(|known| known.volume.id == *id && known.is_fresh(now)) {
             return Ok(known.clone());
         }
-        let asked = tokio::time::timeout(QUESTION, self.hub.volumes(Ask::Ids(BTreeSet::from([id.clone()])))).await;
-        let unreadable = |detail: String| Why::Unreadable { detail };
-        let answer = match asked {
-            Ok(answer) => answer.map_err(|error| unreadable(format!("EC2 was asked about {id}: {error}")))?,
-            Err(_late) => {
-                return Err(Why::TimedOut {
-                    detail: format!("EC2 did not answer about {id} in {} s", QUESTION.as_secs()),
-                });
-            }
-        };
+        let answer = self.answer(Ask::Ids(BTreeSet::from([id.clone()])), &id.0).await?;
         let at = answer.at;
         let volume = answer.volumes.into_iter().find(|volume| volume.id == *id);
-        let volume =
-            volume.ok_or_else(|| unreadable(format!("EC2 knows no volume {id} in this account and region")))?;
+        let volume = volume.ok_or_else(|| Why::Unreadable {
+            detail: format!("EC2 knows no volume {id} in this account and region"),
+        })?;
         let known = Known { volume, at, asked: now };
         self.known = Some(known.clone());
         Ok(known)

@@ -138,6 +138,8 @@ pub enum Ask {
     Ids(BTreeSet<VolumeId>),
     /// Those of one zone that have one of these tag keys.
     TagKeys { zone: String, keys: BTreeSet<String> },
+    /// Those of every zone that have this tag key, and this tag (name, value).
+    Cluster { key: String, tag: (String, String) },
 }
 
 /// What was answered, and when by EC2's own clock (the `Date` of its answer).

@@ -130,7 +130,7 @@ impl<A: Ec2> Hub<A> {
     }
 }
 
-/// As few questions as there can be: one for all ids, one for each zone's tag keys.
+/// As few questions as there can be: one for all ids, one for each zone's tag keys, one for each cluster.
 fn together(asks: Vec<(Ask, Reply)>) -> Vec<(Ask, Vec<Reply>)> {
     let mut questions: Vec<(Ask, Vec<Reply>)> = Vec::new();
     for (ask, reply) in asks {
@@ -155,6 +155,10 @@ fn join(known: &mut Ask, other: &Ask) -> bool {
             add(keys, other);
             true
         }
-        (Ask::Ids(_), Ask::TagKeys { .. }) | (Ask::TagKeys { .. }, Ask::Ids(_) | Ask::TagKeys { .. }) => false,
+        (Ask::Cluster { key, tag }, Ask::Cluster { key: other, tag: theirs }) => key == other && tag == theirs,
+        (
+            Ask::Ids(_) | Ask::TagKeys { .. } | Ask::Cluster { .. },
+            Ask::Ids(_) | Ask::TagKeys { .. } | Ask::Cluster { .. },
+        ) => false,
     }
 }

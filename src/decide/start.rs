@@ -45,7 +45,7 @@ use situation::Situation;
 /// An etcd that runs on the volume already is ours whatever else is known: closing a gate under it would be an outage. What
 /// would have held it is told as warnings.
 pub fn may_start(evidence: &StartEvidence, policy: &StartPolicy) -> StartVerdict {
-    let StartEvidence { volume_id, filesystem, volume, records, running, age } = evidence;
+    let StartEvidence { volume_id, filesystem, volume, records, running, age, siblings } = evidence;
     let mut objections = Objections::default();
     let mut warnings = Vec::new();
     let mut grounds = Grounds { data_dir: situation::unselected(policy), kind: StartKind::FirstUse };
@@ -61,7 +61,7 @@ pub fn may_start(evidence: &StartEvidence, policy: &StartPolicy) -> StartVerdict
             objections.add(Kind::Unread, words::unknown("the tree of the volume", why));
         }
         Observed::Seen(reading) => {
-            let seen = Seen { reading, records: known_records, filesystem: filesystem.seen(), age };
+            let seen = Seen { reading, records: known_records, filesystem: filesystem.seen(), age, siblings };
             grounds = judge(&seen, policy, running.is_some(), &mut objections, &mut warnings);
         }
     }
@@ -98,6 +98,7 @@ struct Seen<'a> {
     records: Option<&'a Records>,
     filesystem: Option<&'a crate::model::FilesystemFacts>,
     age: &'a Observed<crate::model::VolumeAge>,
+    siblings: &'a Observed<crate::model::Siblings>,
 }
 
 /// On what grounds etcd would start where nothing objects.
@@ -132,6 +133,9 @@ fn judge(
         Some(records) => fresh::rules(&situation, standing, records, seen.filesystem, seen.age, policy, objections),
         None => false,
     };
+    if fresh {
+        fresh::among_siblings(&situation, seen.siblings, objections);
+    }
 
     let adopted = records.adoption;
     let answered_empty = matches!(adopted, Some(Adoption::NewCluster | Adoption::Replacement));

@@ -1,6 +1,6 @@
 //! Everything that bears on the question "may etcd start on this volume?".
 
-use super::{FilesystemFacts, Observed, Reason, Records, VolumeId, VolumeReading};
+use super::{FilesystemFacts, Observed, Reason, Records, Time, VolumeId, VolumeReading};
 use serde::{Deserialize, Serialize};
 
 /// The whole input of `decide::start::may_start` besides the policy.
@@ -17,6 +17,9 @@ pub struct StartEvidence {
     pub running: Observed<Option<RunningEtcd>>,
     /// How young the provider says the volume is.
     pub age: Observed<VolumeAge>,
+    /// What the other members' volumes say of whether this one is new with them.
+    #[serde(default = "Siblings::not_named")]
+    pub siblings: Observed<Siblings>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +36,33 @@ pub enum VolumeAge {
     NoProvider,
     Young,
     Old,
+}
+
+/// Volumes of the other members of the same cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "siblings")]
+pub enum Siblings {
+    /// There is no provider, or nothing on the volume names its cluster.
+    NotNamed,
+    /// All that the provider lists. `created`: this volume itself, by the same clock.
+    Listed { created: Time, of: Vec<Sibling> },
+}
+
+impl Siblings {
+    /// Where nobody could name any.
+    pub fn not_named() -> Observed<Siblings> {
+        Observed::Seen(Siblings::NotNamed)
+    }
+}
+
+/// The volume of another member, or another volume of this one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sibling {
+    pub volume: VolumeId,
+    pub member: String,
+    pub created: Option<Time>,
+    /// Since when an instance has it.
+    pub attached: Option<Time>,
 }
 
 /// The numbers and wishes of the start decision.

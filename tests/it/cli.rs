@@ -12,8 +12,8 @@ use volhold::config::keys;
 use volhold::model::{
     BlkidAnswer, BootId, Content, ContentClass, DataDirReport, Decision, DecisionEvidence, DecisionVerdict, DevNum,
     DeviceFacts, DeviceReading, DirRole, EtcdGeneration, Fact, Finding, FindingKind, Fingerprint, Gate, GuardStatus,
-    Mode, Observed, Reason, ReasonCode, SelectedBy, Selection, StartEvidence, StateName, Status, Time, Timing,
-    Validated, VolumeAge, VolumeId, VolumeReading,
+    Mode, Observed, Reason, ReasonCode, SelectedBy, Selection, Siblings, StartEvidence, StateName, Status, Time,
+    Timing, Validated, VolumeAge, VolumeId, VolumeReading,
 };
 use volhold::record::{NodeLedger, machine_id, store_decision};
 
@@ -166,6 +166,7 @@ fn two_dirs(old: &str) -> StartEvidence {
         records: Observed::not_run("x"),
         running: Observed::Seen(None),
         age: Observed::Seen(VolumeAge::NoProvider),
+        siblings: Siblings::not_named(),
     }
 }
 

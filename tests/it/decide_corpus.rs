@@ -8,8 +8,8 @@ use std::path::Path;
 use volhold::decide::start::may_start;
 use volhold::etcd::{VolumeHints, examine_volume};
 use volhold::model::{
-    DataDirReport, FilesystemFacts, FsUuid, HighWater, Observed, Pin, Reason, ReasonCode, Records, StartEvidence,
-    StartKind, StartPolicy, StartVerdict, Time, VolumeAge, VolumeId, VolumeReading,
+    DataDirReport, FilesystemFacts, FsUuid, HighWater, Observed, Pin, Reason, ReasonCode, Records, Siblings,
+    StartEvidence, StartKind, StartPolicy, StartVerdict, Time, VolumeAge, VolumeId, VolumeReading,
 };
 
 const UUID: FsUuid = FsUuid(uuid::Uuid::from_u128(7));
@@ -37,6 +37,7 @@ fn decide(volume: VolumeReading, records: Records, data_dir: Option<&str>) -> St
         records: Observed::Seen(records),
         running: Observed::Seen(None),
         age: Observed::Seen(VolumeAge::NoProvider),
+        siblings: Siblings::not_named(),
     };
     let policy = StartPolicy {
         fresh: true,

@@ -182,6 +182,7 @@ fn evidence(volume: Observed<VolumeReading>, records: Observed<Records>) -> Star
         records,
         running: Observed::Seen(None),
         age: Observed::Seen(VolumeAge::NoProvider),
+        siblings: crate::model::Siblings::not_named(),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::cli::text::{Screen, bytes, count, moment};
 use crate::model::{
     BlkidAnswer, Claim, Content, ContentClass, DataDirReport, DecisionEvidence, DeviceFacts, DeviceReading, DeviceUse,
     DirRole, FilesystemFacts, Finding, FindingKind, FormatHistory, Identity, Observed, Origin, PublishSource, Records,
-    SecondReading, SelectedBy, Severity, SourceKind, StartEvidence, Validated, VolumeAge, VolumeReading, Why,
+    SecondReading, SelectedBy, Severity, Siblings, SourceKind, StartEvidence, Validated, VolumeAge, VolumeReading, Why,
 };
 use serde::Serialize;
 
@@ -350,7 +350,7 @@ fn second_line(second: &Observed<SecondReading>) -> Option<EvidenceLine> {
 }
 
 fn start_lines(start: &StartEvidence, superblock_shown: bool) -> Vec<EvidenceLine> {
-    let StartEvidence { volume_id: _, filesystem, volume, records, running, age } = start;
+    let StartEvidence { volume_id: _, filesystem, volume, records, running, age, siblings } = start;
     let mut lines = Vec::new();
     match filesystem {
         // Seen through a mount, not as bytes.
@@ -381,6 +381,19 @@ fn start_lines(start: &StartEvidence, superblock_shown: bool) -> Vec<EvidenceLin
         }
         Observed::Seen(VolumeAge::NoProvider) => {}
         Observed::Unknown(why) => lines.push(unknown("provider", why)),
+    }
+    match siblings {
+        Observed::Seen(Siblings::NotNamed) | Observed::Unknown(Why::NotRun { .. }) => {}
+        Observed::Seen(Siblings::Listed { created, of }) => {
+            let says = match of.iter().filter_map(|sibling| sibling.created).min() {
+                None => format!("made at {created}; no other volume of its cluster is known"),
+                Some(oldest) => {
+                    format!("made at {created}; the oldest of {} others of its cluster at {oldest}", of.len())
+                }
+            };
+            lines.push(EvidenceLine::new("cluster", Mark::Fine, says));
+        }
+        Observed::Unknown(why) => lines.push(unknown("cluster", why)),
     }
     lines
 }

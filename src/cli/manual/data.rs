@@ -210,7 +210,8 @@ pub const V2_DATA_ONLY: Page = Page {
 pub const BLANK_REPLACEMENT: Page = Page {
     severity: Severity::Critical,
     cause: "the volume is empty, but this member is not new",
-    found: "An empty filesystem, or a blank volume, that is older than a fresh one may be, without any record.",
+    found: "An empty filesystem, or a blank volume, without any record, that is older than a fresh one may be; or one that was \
+            made more than an hour after another member's volume of the same cluster.",
     means: "Automation replaced the volume of a member that had data, or the right volume was not attached.",
     without: "The member comes up empty. If that happens to half of the masters on one night, the cluster is gone.",
     check: &[

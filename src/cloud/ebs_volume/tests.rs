@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-use super::super::ec2::{Answer, AttachState, Attached, InstanceId, InstanceState, VolumeState};
+use super::super::ec2::{AttachState, Attached, InstanceId, InstanceState, VolumeState};
 use super::*;
 use crate::model::DevNum;
 use std::sync::Mutex;
@@ -292,4 +292,33 @@ async fn what_ec2_knows_of_a_volume_is_compared_with_the_device() {
     own.skew += Duration::from_secs(61);
     let gone = own.knowledge(&facts(&id, 1 << 30)).await;
     assert!(gone.identity.seen().is_none() && gone.age.seen().is_none(), "{gone:?}");
+}
+
+#[tokio::test]
+async fn the_other_members_volumes_are_asked_for_where_the_tags_name_a_cluster() {
+    let in_cluster = |n, me: &str| {
+        let mut volume = volume(n, me);
+        volume.tags.insert("KubernetesCluster".to_owned(), "one".to_owned());
+        volume
+    };
+    let hub = hub(World {
+        volumes: vec![in_cluster(1, "a/a,b"), in_cluster(2, "b/a,b"), volume(3, "a/a")],
+        ..World::default()
+    });
+    let mut own = by_id(&hub, 1);
+    let Observed::Seen(Siblings::Listed { of, .. }) = own.siblings(&facts(&VolumeId("vol-00000001".into()), 1)).await
+    else {
+        panic!("not listed")
+    };
+    assert_eq!(of.iter().map(|sibling| sibling.volume.0.as_str()).collect::<Vec<_>>(), ["vol-00000002"]);
+    assert!(world(&hub).calls.iter().any(|call| call.contains("Cluster") && call.contains("KubernetesCluster")));
+
+    let mut alone = by_id(&hub, 3);
+    let id = VolumeId("vol-00000003".into());
+    assert_eq!(alone.siblings(&facts(&id, 1)).await, Siblings::not_named());
+
+    // Who does not answer has not said that there are none.
+    world(&hub).faults = vec![("DescribeVolumes", Code::Throttled)];
+    own.skew += Duration::from_secs(30);
+    assert!(own.siblings(&facts(&VolumeId("vol-00000001".into()), 1)).await.seen().is_none());
 }

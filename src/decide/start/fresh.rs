@@ -5,11 +5,16 @@ use super::place::made_here;
 use super::situation::{Selected, Situation};
 use super::words::unknown;
 use super::{Kind, Objections};
-use crate::model::{FilesystemFacts, Observed, Reason, ReasonCode, Records, StartPolicy, VolumeAge};
+use crate::model::{
+    FilesystemFacts, Observed, Reason, ReasonCode, Records, Sibling, Siblings, StartPolicy, Time, VolumeAge, Why,
+};
 use serde_json::json;
 
 /// Names that etcd-manager and volhold's own work leave on a volume that holds no data yet.
 const EXPLAINED: [&str; 5] = ["data", "data-trashcan", "myid", "pki", "state"];
+
+/// How much earlier another member's volume may have been made, in seconds, for both to belong to one new cluster.
+const TOGETHER: i64 = 3600;
 
 /// Objects where the selected place holds nothing and something says that it should, or nothing says that it may. Returns
 /// whether this would be a fresh start.
@@ -145,4 +150,38 @@ fn nothing_unexplained(situation: &Situation<'_>, policy: &StartPolicy, objectio
     );
     let detail = json!({ "root_entries": unexplained });
     objections.add(Kind::NotFresh, Reason::new(ReasonCode::UnknownData, message).with_detail(detail));
+}
+
+/// A new cluster's volumes are made together. One that is empty while another member's was there long before stands in for
+/// one that held data, also where volhold itself has just made the filesystem on it.
+pub fn among_siblings(situation: &Situation<'_>, siblings: &Observed<Siblings>, objections: &mut Objections) {
+    let what = "when the other members' volumes were made, which tells a new cluster from a replaced volume,";
+    let (created, of) = match siblings {
+        Observed::Seen(Siblings::NotNamed) => return,
+        Observed::Seen(Siblings::Listed { created, of }) => (*created, of),
+        Observed::Unknown(why) => return objections.add(Kind::NotFresh, unknown(what, why)),
+    };
+    let earlier = |at: Option<Time>| at.is_some_and(|at| created.unix().saturating_sub(at.unix()) > TOGETHER);
+    let older: Vec<&Sibling> =
+        of.iter().filter(|sibling| earlier(sibling.created) || earlier(sibling.attached)).collect();
+    if let Some(first) = older.iter().min_by_key(|sibling| (sibling.created.or(sibling.attached), &sibling.volume)) {
+        let since = first.created.or(first.attached).map_or(String::new(), |at| format!(" since {at}"));
+        let others = match older.len() {
+            1 => String::new(),
+            several => format!(", and {} more are older than an hour before it", several.saturating_sub(1)),
+        };
+        let message = format!(
+            "there is nothing in {}, and the volume is of {created}, but {} of member {} of the same cluster is there{since}{others}: \
+             this one stands in for a volume that held data",
+            situation.selected_in_words(),
+            first.volume,
+            first.member
+        );
+        let detail = json!({ "created": created, "older": older });
+        return objections.add(Kind::NotFresh, Reason::new(ReasonCode::BlankReplacement, message).with_detail(detail));
+    }
+    if let Some(ageless) = of.iter().find(|sibling| sibling.created.is_none()) {
+        let detail = format!("the provider does not say when {} was created", ageless.volume);
+        objections.add(Kind::NotFresh, unknown(what, &Why::Unreadable { detail }));
+    }
 }

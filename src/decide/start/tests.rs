@@ -7,8 +7,8 @@ mod rows;
 use super::*;
 use crate::model::{
     ClusterId, DataDirReport, Defect, DirRole, EtcdGeneration, EtcdManagerState, FilesystemFacts, Fingerprint, FsUuid,
-    HighWater, Member, MemberId, Pin, RaftProgress, SelectedBy, Selection, Severity, Time, V2Facts, VolumeAge,
-    VolumeId, Why,
+    HighWater, Member, MemberId, Pin, RaftProgress, SelectedBy, Selection, Severity, Sibling, Siblings, Time, V2Facts,
+    VolumeAge, VolumeId, Why,
 };
 
 const OURS: ClusterId = ClusterId(0xc1);
@@ -128,6 +128,7 @@ fn first_look(volume: VolumeReading) -> StartEvidence {
         records: Observed::Seen(Records::default()),
         running: Observed::Seen(None),
         age: Observed::Seen(VolumeAge::NoProvider),
+        siblings: Siblings::not_named(),
     }
 }
 

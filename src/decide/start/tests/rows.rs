@@ -159,6 +159,84 @@ fn an_old_volume_without_a_record_is_no_fresh_one() {
     assert_eq!(held_as(&of(Observed::Unknown(Why::TimedOut { detail: "EC2".into() }))), [TimedOut]);
 }
 
+const HOUR: i64 = 3600;
+
+/// A volume of another member, that many seconds before ours; attached, if it is, that many seconds before ours was made.
+fn sibling(n: u8, created: Option<i64>, attached: Option<i64>) -> Sibling {
+    let before = |seconds: i64| Time::from_unix(time().unix() - seconds).unwrap();
+    Sibling {
+        volume: VolumeId(format!("vol-{n}")),
+        member: format!("m{n}"),
+        created: created.map(before),
+        attached: attached.map(before),
+    }
+}
+
+fn among(of: Vec<Sibling>) -> Observed<Siblings> {
+    Observed::Seen(Siblings::Listed { created: time(), of })
+}
+
+/// Nothing on a young volume, with these others in its cluster.
+fn nothing_among(siblings: Observed<Siblings>) -> StartEvidence {
+    StartEvidence { age: Observed::Seen(VolumeAge::Young), siblings, ..first_look(reading(vec![], None)) }
+}
+
+#[test]
+fn volumes_that_were_made_within_an_hour_are_a_new_cluster_whichever_came_first() {
+    let each = [
+        among(vec![]),
+        among(vec![sibling(2, Some(0), None), sibling(3, Some(20), Some(-60))]),
+        among(vec![sibling(2, Some(HOUR), None)]),
+        // The first of the three waits for its peers: the others came later.
+        among(vec![sibling(2, Some(-1800), Some(-1900)), sibling(3, Some(-5 * HOUR), None)]),
+    ];
+    for siblings in each {
+        assert_eq!(starts(&nothing_among(siblings.clone())), StartKind::Fresh, "{siblings:?}");
+    }
+}
+
+#[test]
+fn a_blank_volume_among_older_ones_is_a_replacement_also_where_its_filesystem_is_ours() {
+    let made = Records { formatted: vec![uuid(1)], fs_uuids: vec![uuid(1)], ..Records::default() };
+    let each = [
+        vec![sibling(2, Some(HOUR + 1), None)],
+        vec![sibling(2, Some(0), None), sibling(3, Some(400 * HOUR), Some(2 * HOUR))],
+        // Its creation may have been forgotten; that somebody had it before tells enough.
+        vec![sibling(2, None, Some(HOUR + 1))],
+    ];
+    for of in each {
+        let evidence = nothing_among(among(of));
+        assert_eq!(held_as(&evidence), [BlankReplacement], "{evidence:?}");
+        let ours = StartEvidence { records: Observed::Seen(made.clone()), ..evidence };
+        assert_eq!(held_as(&ours), [BlankReplacement], "{ours:?}");
+    }
+    let held = holds(&nothing_among(among(vec![sibling(2, Some(2 * HOUR), None), sibling(3, Some(9 * HOUR), None)])));
+    says(&held[0], &["vol-3 of member m3", "1 more", "stands in for a volume that held data"]);
+}
+
+#[test]
+fn an_answer_to_a_replacement_lifts_it() {
+    for adoption in [Adoption::Replacement, Adoption::NewCluster] {
+        let records = Records { adoption: Some(adoption), ..Records::default() };
+        let evidence = nothing_among(among(vec![sibling(2, Some(9 * HOUR), None)]));
+        let answered = StartEvidence { records: Observed::Seen(records), ..evidence };
+        assert_eq!(starts(&answered), StartKind::Adopted);
+    }
+}
+
+#[test]
+fn what_nobody_says_of_the_other_volumes_keeps_nothing_from_starting_but_a_fresh_etcd() {
+    let unknown = || Observed::Unknown(Why::TimedOut { detail: "EC2".into() });
+    assert_eq!(held_as(&nothing_among(unknown())), [TimedOut]);
+    assert_eq!(held_as(&nothing_among(among(vec![sibling(2, None, Some(0))]))), [Unreadable]);
+    for siblings in [unknown(), among(vec![sibling(2, Some(9 * HOUR), None)])] {
+        let known = StartEvidence { siblings: siblings.clone(), ..with_records(one_healthy(), known()) };
+        assert_eq!(starts(&known), StartKind::Continues);
+        let first = StartEvidence { siblings, ..first_look(one_healthy()) };
+        assert_eq!(starts(&first), StartKind::FirstUse);
+    }
+}
+
 #[test]
 fn existing_data_starts_without_anybody_knowing_its_age() {
     let of = |records| StartEvidence { age: Observed::Unknown(eio()), ..with_records(one_healthy(), records) };

@@ -1,0 +1,94 @@
+//! The other members' volumes: what of an answer of EC2's bears on whether a volume is new together with them. Pure.
+
+use super::ec2::{Volume, VolumeState};
+use super::kops::Cluster;
+use crate::model::{Observed, Sibling, Siblings, Why};
+
+/// Of all that was answered, those of the same cluster besides `own`. A volume that is gone, or going, says nothing.
+pub fn siblings(own: &Volume, cluster: &Cluster, answered: &[Volume]) -> Observed<Siblings> {
+    let Some(created) = own.created else {
+        let detail = format!("EC2 does not say when {} was created", own.id);
+        return Observed::Unknown(Why::Unreadable { detail });
+    };
+    let mut of: Vec<Sibling> = answered
+        .iter()
+        .filter(|volume| volume.id != own.id && !is_gone(&volume.state))
+        .filter_map(|volume| {
+            let member = cluster.member(&volume.tags)?;
+            let attached = volume.attachments.iter().filter_map(|attached| attached.since).min();
+            Some(Sibling { volume: volume.id.clone(), member: member.me, created: volume.created, attached })
+        })
+        .collect();
+    of.sort_by(|one, other| one.volume.cmp(&other.volume));
+    Observed::Seen(Siblings::Listed { created, of })
+}
+
+fn is_gone(state: &VolumeState) -> bool {
+    match state {
+        VolumeState::Deleting | VolumeState::Deleted | VolumeState::Error => true,
+        VolumeState::Creating | VolumeState::Available | VolumeState::InUse | VolumeState::Other(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::ec2::{AttachState, Attached, InstanceId};
+    use super::*;
+    use crate::model::{Time, VolumeId};
+
+    fn volume(id: &str, kubernetes: &str, member: &str) -> Volume {
+        let tags = [("KubernetesCluster", kubernetes), ("k8s.io/etcd/main", member)];
+        Volume {
+            id: VolumeId(id.to_owned()),
+            state: VolumeState::InUse,
+            zone: "eu-west-1a".to_owned(),
+            size: 20 << 30,
+            encrypted: true,
+            snapshot: None,
+            created: Time::from_unix(1_800_000_000),
+            multi_attach: false,
+            attachments: Vec::new(),
+            tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        }
+    }
+
+    #[test]
+    fn of_an_answer_those_of_the_same_cluster_count_and_no_others() {
+        let own = volume("vol-1", "one", "a/a,b,c");
+        let cluster = Cluster::of(&own.tags).unwrap();
+        let mut attached = volume("vol-2", "one", "b/a,b,c");
+        attached.attachments.push(Attached {
+            instance: InstanceId("i-2".to_owned()),
+            device: None,
+            state: AttachState::Attached,
+            since: Time::from_unix(1_800_000_100),
+            delete_on_termination: false,
+        });
+        let events = Volume { tags: [("k8s.io/etcd/events".to_owned(), "b/a,b,c".to_owned())].into(), ..own.clone() };
+        let answered = [
+            volume("vol-7", "one", "c/a,b,c"),
+            own.clone(),
+            attached,
+            volume("vol-3", "two", "b/a,b,c"),
+            Volume { id: VolumeId("vol-4".to_owned()), ..events },
+            Volume { state: VolumeState::Deleting, ..volume("vol-5", "one", "b/a,b,c") },
+            volume("vol-6", "one", "nonsense"),
+        ];
+        let Observed::Seen(Siblings::Listed { created, of }) = siblings(&own, &cluster, &answered) else {
+            unreachable!("they are listed")
+        };
+        assert_eq!(Some(created), own.created);
+        let told: Vec<(&str, &str, Option<Time>)> =
+            of.iter().map(|sibling| (sibling.volume.0.as_str(), sibling.member.as_str(), sibling.attached)).collect();
+        assert_eq!(told, [("vol-2", "b", Time::from_unix(1_800_000_100)), ("vol-7", "c", None)]);
+    }
+
+    #[test]
+    fn without_its_own_age_nothing_is_said() {
+        let own = Volume { created: None, ..volume("vol-1", "one", "a/a") };
+        let cluster = Cluster::of(&own.tags).unwrap();
+        assert!(siblings(&own, &cluster, &[]).seen().is_none());
+    }
+}
