@@ -150,18 +150,6 @@ fn noise_of_any_seed_between_blocks_that_are_zero_is_a_fresh_volume_too() {
     }
 }
 
-/// An atari partition table that libblkid believes in: one active entry with an alphanumeric id, within the disk. The other
-/// three stay noise, with their bit *active* cleared.
-fn chance_of_atari(path: &Path) {
-    const ENTRIES: u64 = 0x1c6;
-    write_at(path, ENTRIES, b"\x01GEM\x00\x00\x00\x02\x00\x00\x03\xe8");
-    for entry in 1..4 {
-        let at = ENTRIES + 12 * entry;
-        let flags = read_at(path, at, 1)[0];
-        write_at(path, at, &[flags & 0xfe]);
-    }
-}
-
 #[test]
 fn magic_that_noise_hits_by_chance_is_listed_and_keeps_no_fresh_volume_from_its_filesystem() {
     crate::needs_root!();
@@ -171,18 +159,15 @@ fn magic_that_noise_hits_by_chance_is_listed_and_keeps_no_fresh_volume_from_its_
     // `s_magic` of ext2/3/4 where a primary superblock, and where a backup of 4 KiB blocks would have it.
     write_at(&path, 1024 + 56, &[0x53, 0xEF]);
     write_at(&path, 32_768 * 1024 + 1024 + 56, &[0x53, 0xEF]);
+    // What libblkid takes it for hangs on the feature bits: noise has all kinds. Never one with a checksum that would be off.
+    let ro_compat = read_at(&path, 1024 + 100 + 1, 1)[0] & !0x04;
+    write_at(&path, 1024 + 100 + 1, &[ro_compat]);
     let device = Loop::new(&path);
     let looked = look(device.node());
     assert!(looked.has(&FindingKind::ExtSuperblock, Validated::Magic), "{:?}", looked.content().findings);
+    let answer = looked.reading.libblkid.seen().expect("libblkid answers");
+    assert!(!answer.says_nothing(), "libblkid does not believe in it");
     looked.may_be_formatted_if_ec2_vouches("a chance 0xEF53");
-    drop(device);
-
-    chance_of_atari(&path);
-    let device = Loop::new(&path);
-    let looked = look(device.node());
-    let named = &looked.reading.libblkid.seen().expect("libblkid answers").named;
-    assert!(named.iter().any(|name| name.kind == "atari"), "libblkid does not believe in it: {named:?}");
-    looked.may_be_formatted_if_ec2_vouches("a chance atari table");
 }
 
 #[test]

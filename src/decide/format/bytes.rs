@@ -16,10 +16,39 @@ fn is_weak(name: &BlkidName) -> bool {
     WEAK_PROBERS.contains(&kind.as_str()) && !*bad_checksum
 }
 
+/// What libblkid calls a superblock of ext2/3/4 by its two bytes of magic and whatever feature bits stand beside them.
+const EXT_PROBERS: [&str; 5] = ["ext2", "ext3", "ext4", "ext4dev", "jbd"];
+/// Where the superblock stands, and its magic within the device (`include/ext2_fs.h`: `s_magic` at 0x38).
+const EXT_SUPERBLOCK: u64 = 1024;
+const EXT_MAGIC: u64 = 1080;
+
+/// Two bytes of noise that read 0xEF53: libblkid names an ext2/3/4 or its journal there, while the scan, which asks for a
+/// superblock whose fields agree, has found no more than the magic, and noise all around it.
+fn is_ext_by_chance(answer: &BlkidAnswer, content: &Content) -> bool {
+    let named = |name: &BlkidName| {
+        let BlkidName { kind, usage: _, uuid: _, label: _, offset, bad_checksum } = name;
+        EXT_PROBERS.contains(&kind.as_str()) && *offset == Some(EXT_MAGIC) && !*bad_checksum
+    };
+    let mut there = content
+        .findings
+        .iter()
+        .filter(|finding| finding.kind == FindingKind::ExtSuperblock && finding.offset == EXT_SUPERBLOCK)
+        .peekable();
+    content.class == ContentClass::Uniform
+        && content.complete
+        && answer.safeprobe == 0
+        && answer.probe_loop == 1
+        && !answer.named.is_empty()
+        && answer.named.iter().all(named)
+        && there.peek().is_some()
+        && there.all(|finding| finding.validated == Validated::Magic)
+}
+
 /// Exactly "nothing" from both ways of asking; anything else refuses, whatever the code means in this version of libblkid.
 ///
 /// The one exception is as narrow as the accident it is for: on content that is all noise, on a volume that the provider
-/// vouches for, a name by one of the weak probers, found in the regular way (code 0, then 1), is only listed.
+/// vouches for, a name by one of the weak probers, or of an ext2/3/4 by its magic alone, found in the regular way (code 0,
+/// then 1), is only listed.
 pub fn libblkid(
     libblkid: &Observed<BlkidAnswer>,
     content: &Observed<Content>,
@@ -30,6 +59,9 @@ pub fn libblkid(
         Observed::Seen(answer) => answer,
         Observed::Unknown(why) => return objections.unknown("libblkid's look at the device", why),
     };
+    if background.noise_is_blank && content.seen().is_some_and(|content| is_ext_by_chance(answer, content)) {
+        return;
+    }
     let noise = background.noise_is_blank
         && content.seen().is_some_and(|content| content.class == ContentClass::Uniform && content.complete);
     let weak_only = (0..=1).contains(&answer.safeprobe)

@@ -641,3 +641,50 @@ fn inspect_asks_the_bytes_alone() {
     assert_eq!(objections_to_reading(&empty, None)[0].code, ReasonCode::SizeMismatch);
     assert_eq!(super::blank(&empty), Blank::Unknown);
 }
+
+/// Two bytes of noise at the place of `s_magic`: one in 65,536 fresh encrypted volumes has them, and libblkid believes in it.
+#[test]
+fn an_ext_by_its_magic_alone_amid_noise_is_chance_and_nothing_more_than_that_is() {
+    let magic = |validated| Finding { offset: 1024, ..finding(FindingKind::ExtSuperblock, validated, None) };
+    let named = |kind: &str, offset| {
+        let mut named = answer(0, 1, &[kind]);
+        named.named[0].offset = offset;
+        named
+    };
+    let noise = |findings| Observed::Seen(content_of(ContentClass::Uniform, findings));
+    let vouched = Observed::Seen(Origin::Provider { encrypted: true, from_snapshot: None, young: true });
+    let chance = |kind| FormatEvidence {
+        libblkid: Observed::Seen(named(kind, Some(1080))),
+        content: noise(vec![magic(Validated::Magic)]),
+        origin: vouched.clone(),
+        ..blank()
+    };
+    for kind in ["ext2", "ext3", "ext4", "ext4dev", "jbd"] {
+        assert!(may_format(FormatPolicy::IfBlank, &chance(kind), NOW).is_ok(), "{kind}");
+    }
+    let mut bad_checksum = named("ext4", Some(1080));
+    bad_checksum.named[0].bad_checksum = true;
+    let mut two = named("ext4", Some(1080));
+    two.named.extend(answer(0, 1, &["xfs"]).named);
+    let of = |answer| FormatEvidence { libblkid: Observed::Seen(answer), ..chance("ext4") };
+    let with = |content| FormatEvidence { content, ..chance("ext4") };
+    let mut unread = content_of(ContentClass::Uniform, vec![magic(Validated::Magic)]);
+    unread.complete = false;
+    for more in [
+        of(named("xfs", Some(1080))),
+        of(named("ext4", Some(0))),
+        of(named("ext4", None)),
+        of(bad_checksum),
+        of(two),
+        of(BlkidAnswer { safeprobe: -2, ..named("ext4", Some(1080)) }),
+        of(BlkidAnswer { probe_loop: -5, ..named("ext4", Some(1080)) }),
+        with(noise(vec![])),
+        with(noise(vec![magic(Validated::Magic), magic(Validated::Structure)])),
+        with(noise(vec![finding(FindingKind::ExtSuperblock, Validated::Magic, None)])),
+        with(Observed::Seen(content_of(ContentClass::Other, vec![magic(Validated::Magic)]))),
+        with(Observed::Seen(unread)),
+        FormatEvidence { origin: Observed::Seen(Origin::NoProvider), ..chance("ext4") },
+    ] {
+        assert!(!refused(&more).is_empty());
+    }
+}
