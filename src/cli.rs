@@ -13,6 +13,7 @@ mod doctor;
 mod enable;
 pub mod exit;
 mod explain;
+mod fleet;
 mod history;
 mod inspect;
 pub mod manual;
@@ -64,6 +65,7 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::Config { verb: ConfigVerb::Show { origin } } => config::show(context, origin),
         Verb::Inspect { target } => inspect::run(context, &target),
         Verb::Verify { dir, deep, for_version } => inspect::verify(context, &dir, deep, for_version),
+        Verb::Fleet { cluster, region } => fleet::run(context, cluster.as_deref(), region.as_deref()),
         Verb::Compare { dirs } => compare::run(context, &dirs),
         Verb::State { verb: StateVerb::Show { file } } => state::show(context, &file),
         Verb::Wait { name, timeout, decided } => wait::run(context, &name, timeout, decided),

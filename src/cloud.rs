@@ -3,7 +3,7 @@
 //!
 //! The way of an answer: [`ec2`] has EC2 in plain types and the few calls that are made, [`code`] what EC2 says when it
 //! refuses, [`select`] picks a volume by its tags, [`attach`] says what its state asks for, [`ebs_volume`] does that for one
-//! guard, [`hub`] makes one call for all guards. All of these are tested without the SDK, which only `ebs` (feature `aws`)
+//! guard, [`hub`] makes one call for all guards, [`fleet`] lists those of all masters. All of these are tested without the SDK, which only `ebs` (feature `aws`)
 //! knows.
 //!
 //! The boundary: a provider never touches a device, and what it does not know is `Unknown`, never a default. It never
@@ -22,6 +22,8 @@ pub mod ebs;
 pub mod ebs_volume;
 /// EC2 in plain types.
 pub mod ec2;
+/// The volumes of all masters, and the odd ones out.
+pub mod fleet;
 /// One client for all guards.
 pub mod hub;
 /// Tags of kops.

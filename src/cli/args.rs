@@ -97,6 +97,18 @@ pub enum Verb {
         #[arg(required = true, num_args = 2.., value_name = "DIR")]
         dirs: Vec<PathBuf>,
     },
+    /// Show the etcd volumes of all masters of an account and region, and which one stands out. Asks EC2, changes nothing
+    ///
+    /// Told by the tags of kops. Needs ec2:DescribeVolumes, from any machine. Exit code 0 where none stands out, 4 where one
+    /// does, 5 where there is none at all.
+    Fleet {
+        /// Only this cluster: the value of the tag KubernetesCluster
+        #[arg(long, value_name = "NAME")]
+        cluster: Option<String>,
+        /// The region; else that of the environment, or this machine's
+        #[arg(long, value_name = "REGION")]
+        region: Option<String>,
+    },
     /// Look at etcd-manager's state file
     State {
         #[command(subcommand)]

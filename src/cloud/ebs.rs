@@ -14,6 +14,8 @@ use super::code::{ApiError, Code};
 use super::ec2::{
     Answer, Ask, AttachState, Attached, Ec2, Here, Instance, InstanceId, InstanceState, Volume, VolumeState,
 };
+use super::fleet::{Page, Pages};
+use super::kops;
 use crate::model::{Time, VolumeId};
 use aws_config::imds;
 use aws_config::retry::RetryConfig;
@@ -79,7 +81,11 @@ impl Date {
 
 impl Client {
     async fn ec2(&self, here: &Here) -> &aws_sdk_ec2::Client {
-        let region = Region::new(here.region.clone());
+        self.ec2_of(Some(&here.region)).await
+    }
+
+    /// `region`: `None` is that of the SDK's own chain: environment, profile, metadata.
+    async fn ec2_of(&self, region: Option<&str>) -> &aws_sdk_ec2::Client {
         self.ec2
             .get_or_init(|| async {
                 let timeouts = TimeoutConfig::builder()
@@ -87,12 +93,13 @@ impl Client {
                     .operation_attempt_timeout(CALL)
                     .operation_timeout(CALL)
                     .build();
-                let config = aws_config::defaults(BehaviorVersion::v2026_01_12())
-                    .region(region)
+                let mut chain = aws_config::defaults(BehaviorVersion::v2026_01_12())
                     .timeout_config(timeouts)
-                    .retry_config(RetryConfig::disabled())
-                    .load()
-                    .await;
+                    .retry_config(RetryConfig::disabled());
+                if let Some(region) = region {
+                    chain = chain.region(Region::new(region.to_owned()));
+                }
+                let config = chain.load().await;
                 let config = aws_sdk_ec2::config::Builder::from(&config).interceptor(self.date.clone()).build();
                 aws_sdk_ec2::Client::from_conf(config)
             })
@@ -167,6 +174,19 @@ impl Ec2 for Client {
         let client = self.ec2(here).await;
         let request = client.attach_volume().volume_id(&volume.0).instance_id(&here.instance.0).device(device);
         request.send().await.map(|_answer| ()).map_err(|error| failed("AttachVolume", &error))
+    }
+}
+
+impl Pages for Client {
+    async fn page(&self, region: Option<&str>, cluster: Option<&str>, after: Option<String>) -> Result<Page, ApiError> {
+        let filter = |name: String, value: String| Filter::builder().name(name).values(value).build();
+        let mut filters = vec![filter("tag-key".to_owned(), format!("{}*", kops::PREFIX))];
+        filters.extend(cluster.map(|name| filter(format!("tag:{}", kops::CLUSTER), name.to_owned())));
+        let client = self.ec2_of(region).await;
+        let request = client.describe_volumes().set_filters(Some(filters)).max_results(PAGE).set_next_token(after);
+        let answer = request.send().await.map_err(|error| failed("DescribeVolumes", &error))?;
+        let next = answer.next_token().filter(|token| !token.is_empty()).map(str::to_owned);
+        Ok((answer.volumes().iter().filter_map(volume).collect(), next))
     }
 }
 

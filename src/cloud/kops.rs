@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub const PREFIX: &str = "k8s.io/etcd/";
 
 /// The tag by which kops tells the volumes of one Kubernetes cluster from those of others in the account.
-const CLUSTER: &str = "KubernetesCluster";
+pub const CLUSTER: &str = "KubernetesCluster";
 
 /// The etcd cluster that a volume belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +25,11 @@ impl Cluster {
         let (key, _) =
             tags.iter().find(|(key, value)| key.starts_with(PREFIX) && Membership::parse(value).is_some())?;
         Some(Cluster { key: key.clone(), tag: (CLUSTER.to_owned(), name.clone()) })
+    }
+
+    /// `main`, `events`, …
+    pub fn etcd(&self) -> &str {
+        self.key.strip_prefix(PREFIX).unwrap_or(&self.key)
     }
 
     /// The member whose volume has these tags, if it is of this cluster.

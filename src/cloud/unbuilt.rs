@@ -2,6 +2,7 @@
 
 use super::code::{ApiError, Code};
 use super::ec2::{Answer, Ask, Ec2, Here, Instance, InstanceId};
+use super::fleet::{Page, Pages};
 use crate::model::VolumeId;
 
 /// Nobody to ask.
@@ -29,5 +30,11 @@ impl Ec2 for Client {
 
     async fn attach(&self, _here: &Here, _volume: &VolumeId, _device: &str) -> Result<(), ApiError> {
         Client::none("AttachVolume")
+    }
+}
+
+impl Pages for Client {
+    async fn page(&self, _: Option<&str>, _: Option<&str>, _: Option<String>) -> Result<Page, ApiError> {
+        Client::none("DescribeVolumes")
     }
 }

@@ -205,6 +205,7 @@ fn help_names_every_verb_and_fits_the_screen() {
         "inspect",
         "verify",
         "compare",
+        "fleet",
         "state",
         "wait",
         "gate",
