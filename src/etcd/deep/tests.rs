@@ -226,3 +226,28 @@ fn a_file_that_ends_early_has_pages_beyond_it_and_is_read_to_there() {
     assert_eq!(deep.faults.iter().map(|fault| fault.kind).collect::<Vec<_>>(), [FaultKind::BeyondFile]);
     assert_eq!(deep.records, 2);
 }
+
+#[test]
+fn branches_that_lie_side_by_side_are_not_read_ahead_again_for_each() {
+    // Root bucket on page 2, top branch on 3, branches on 4 to 33, a leaf of each on 34 to 63.
+    let many = 30_u64;
+    let page_size = 1024;
+    let mut db = Db { bytes: vec![0; (4 + 2 * many as usize) * page_size], page_size };
+    for txid in [6_u64, 7] {
+        db.put(txid % 2, &meta_page_of(1024, txid, 2, NO_FREELIST, 4 + 2 * many));
+    }
+    let key = [3_u64.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+    db.leaf(2, &[(1, b"key".to_vec(), key)]);
+    let records: Vec<_> = (0..many).map(|n| record(2 + n as i64, "/registry/a/1")).collect();
+    let children = |first: u64| records.iter().zip(first..).map(|(one, page)| (one.0.clone(), page));
+    db.branch(3, &children(4).collect::<Vec<_>>());
+    for (n, child) in children(4 + many).enumerate() {
+        let leaf = child.1;
+        db.branch(4 + n as u64, &[child]);
+        db.leaf(leaf, &[(0, records[n].0.clone(), records[n].1.clone())]);
+    }
+    let deep = db.read();
+    assert_eq!((deep.fault_count, deep.records), (0, many), "{:?}", deep.faults);
+    // Only the first of them is read with what lies behind it.
+    assert!(deep.bytes_read <= (4 + 3 * many) * 1024, "{} of {}", deep.bytes_read, db.bytes.len());
+}

@@ -69,6 +69,8 @@ struct Level {
     next: usize,
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
+    /// Its children are branches too: what lies behind one is not what is visited next.
+    above: bool,
 }
 
 /// A page that is to be visited.
@@ -180,6 +182,9 @@ impl<'a> Walk<'a> {
                     self.counts.deepest = self.counts.deepest.max(depth);
                     if let Some(level) = self.page(visit, MAX_STACK.saturating_sub(held), visitor) {
                         held = held.saturating_add(level.bytes.len());
+                        if let Some(parent) = stack.last_mut() {
+                            parent.above = true;
+                        }
                         stack.push(level);
                     }
                 }
@@ -250,7 +255,7 @@ impl<'a> Walk<'a> {
                 visitor.broken();
                 self.fault(visit.id, kind, what);
                 let count = usize::from(header.count);
-                return Some(Level { bytes, count, next: 0, lower: None, upper: None });
+                return Some(Level { bytes, count, next: 0, lower: None, upper: None, above: false });
             }
             Err((kind, what)) => {
                 visitor.broken();
@@ -259,7 +264,7 @@ impl<'a> Walk<'a> {
             }
         }
         let (bytes, count) = (bytes.to_vec(), usize::from(header.count));
-        Some(Level { bytes, count, next: 0, lower: visit.lower, upper: visit.upper })
+        Some(Level { bytes, count, next: 0, lower: visit.lower, upper: visit.upper, above: false })
     }
 
     /// Checks what stands before a page's content, and how far it reaches; marks its pages as reached.
@@ -345,7 +350,8 @@ fn child(level: &mut Level, page_size: u64) -> Visit {
     let lower = Some(key.to_vec()).max(level.lower.clone());
     let mut last = id;
     let mut further = level.next;
-    while let Some((_, sibling)) = at(further)
+    while !level.above
+        && let Some((_, sibling)) = at(further)
         && sibling > last
         && sibling.saturating_sub(last) <= GAP
         && sibling.saturating_sub(id).saturating_mul(page_size) < AHEAD
