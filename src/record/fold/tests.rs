@@ -11,6 +11,7 @@
 use super::*;
 use crate::model::{BootId, BootMillis, DevNum};
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 
 const HERE: &str = "vol-here";
 const OTHER: &str = "vol-other";
@@ -455,6 +456,12 @@ fn without_times(mut records: Records) -> Records {
 }
 
 proptest! {
+    // What was found once is tried again each time.
+    #![proptest_config(ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("src/record/fold/regressions.txt"))),
+        ..ProptestConfig::default()
+    })]
+
     #[test]
     fn clocks_change_nothing_but_what_is_shown(
         (node, volume) in any_history(),
