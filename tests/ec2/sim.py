@@ -25,7 +25,7 @@ Control, all POST with a JSON body, answering JSON:
     /rig/fault      {"action", "code", "status", "times", "done", "delay"}   an error instead of an answer; `done`: after doing
                     it; without `code` the connection just ends
     /rig/metadata   {"instance", "off", "delay"}                         how an instance's metadata behaves
-    /rig/off        {"off": bool}                                        EC2 answers nobody
+    /rig/off        {"off": bool, "page": n}                            EC2 answers nobody; volumes in one answer
     /rig/calls      {}                                                   -> the actions asked for so far, in order
 """
 import argparse

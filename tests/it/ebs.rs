@@ -95,7 +95,7 @@ fn a_volume_is_attached_found_by_its_serial_and_opened_and_opens_again_without_a
     assert_eq!(world.node.gate_check("main").code, Some(0));
     assert_eq!(world.ec2.count("AttachVolume"), 1);
     let calls = world.ec2.calls();
-    assert!(calls.len() <= 4, "one look, one for the names, one to attach, at most one more: {calls:?}");
+    assert!(calls.len() <= 3, "one look, one for the names, one to attach: {calls:?}");
 
     // The volume stays attached over a reboot, and is on record here: nobody is asked.
     world.node.reboot();
@@ -269,4 +269,63 @@ fn a_new_volume_is_formatted_on_the_word_of_ec2_and_not_without_it() {
             assert_eq!(world.device.sha256(), before, "formatted without EC2's word: {:?}", codes(&status["reasons"]));
         }
     }
+}
+
+/// Tags of kops for a member of a cluster of two.
+fn tags(member: &str) -> Value {
+    json!({ "KubernetesCluster": "c", "k8s.io/etcd/main": format!("{member}/a,b") })
+}
+
+#[test]
+fn a_blank_volume_beside_the_older_one_of_another_member_is_a_replacement_and_not_a_new_cluster() {
+    crate::needs_root!();
+    for (age_of_the_other, opens) in [(100, false), (1, true)] {
+        let mut world = World::blank(&json!({ "hours": 1, "tags": tags("a") }));
+        world.ec2.volume(&json!({ "hours": age_of_the_other, "tags": tags("b") }));
+        world.configure(&world.by_id());
+        world.node.start();
+        let status = world.node.await_verdict("main");
+        if opens {
+            assert_eq!(status["gate"], "open", "{status:#}");
+        } else {
+            assert_eq!(status["gate"], "held", "{status:#}");
+            assert!(codes(&status["reasons"]).contains(&"blank-replacement".to_owned()), "{status:#}");
+        }
+    }
+}
+
+#[test]
+fn the_fleet_is_read_page_by_page_by_anybody_and_shows_who_stands_out() {
+    let ec2 = Ec2::start();
+    let machine = ec2.instance();
+    let (a, b) = (ec2.volume(&json!({ "tags": tags("a") })), ec2.volume(&json!({ "tags": tags("b"), "hours": 1 })));
+    ec2.volume(&json!({ "tags": { "Name": "somebody else's" } }));
+    ec2.volume(&json!({ "tags": { "KubernetesCluster": "other", "k8s.io/etcd/main": "x/x" } }));
+    ec2.rig("attach", &json!({ "volume": a, "instance": machine.id }));
+    ec2.rig("off", &json!({ "page": 1 }));
+    let fleet = |more: &[&str]| {
+        let asked = std::process::Command::new(env!("CARGO_BIN_EXE_volhold"))
+            .args(["fleet", "-o", "json"])
+            .args(more)
+            .env("AWS_ENDPOINT_URL", ec2.url())
+            .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &machine.metadata)
+            .env("AWS_CONFIG_FILE", "/nonexistent")
+            .env("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+            .output()
+            .expect("volhold");
+        let text = String::from_utf8_lossy(&asked.stdout);
+        let document: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {asked:?}"));
+        (asked.status.code(), document)
+    };
+    let (code, all) = fleet(&[]);
+    assert_eq!((code, all["members"].as_array().map(Vec::len)), (Some(4), Some(3)), "{all:#}");
+    assert!(ec2.count("DescribeVolumes") >= 3, "one volume a page: {:?}", ec2.calls());
+    let (code, one) = fleet(&["--cluster", "c"]);
+    assert_eq!(code, Some(4), "{one:#}");
+    let members = one["members"].as_array().expect("members");
+    let of = |member: &str| members.iter().find(|row| row["member"] == member).expect("a row");
+    assert_eq!((members.len(), &of("a")["volume"], &of("b")["volume"]), (2, &json!(a), &json!(b)), "{one:#}");
+    assert_eq!(of("a")["odd"], json!([]), "{one:#}");
+    assert_eq!(of("b")["odd"], json!(["unattached", "younger"]), "{one:#}");
+    assert_eq!(fleet(&["--cluster", "nobody's"]).0, Some(5), "no such cluster");
 }

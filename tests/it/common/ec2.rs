@@ -52,6 +52,11 @@ impl Ec2 {
         Ec2 { process, url: told["url"].as_str().expect("an address").to_owned(), sys }
     }
 
+    /// Where it answers, as `AWS_ENDPOINT_URL` wants it.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// One order to the simulator, as `sim.py` lists them.
     #[track_caller]
     pub fn rig(&self, what: &str, order: &Value) -> Value {
