@@ -3,7 +3,7 @@
 
 use crate::common::etcd::Member;
 use crate::common::node::{PATIENCE, await_change};
-use crate::common::tmp::mount_table;
+use crate::common::tmp::{mount_table, unmount};
 use crate::common::{Guard, Loop, Node, Tmp, disk, fixture, output, run};
 use disk::MIB;
 
@@ -83,7 +83,7 @@ fn an_open_gate_whose_volume_is_hidden_by_another_mount_stays_open_and_is_doubte
     assert!(node.ready_file("main").exists(), "{}", node.log());
     let check = node.gate_check("main");
     assert_eq!(check.code, Some(3), "no etcd may be started on the mount above: {check:#?}");
-    run("umount", &[&at.to_string_lossy()]);
+    unmount(&at);
 }
 
 /// A node whose etcd has served on a volume that volhold made, with its gate open and etcd stopped.

@@ -3,7 +3,7 @@
 
 use crate::common::etcd::Member;
 use crate::common::node::{PATIENCE, codes};
-use crate::common::tmp::mount_table;
+use crate::common::tmp::{mount_table, unmount};
 use crate::common::{Guard, Loop, Mounted, Node, Tmp, disk, fixture, output, run};
 use disk::MIB;
 use std::path::Path;
@@ -49,7 +49,7 @@ fn observe_never_makes_the_systems_own_mount_fail_wait_or_come_out_read_only() {
             assert_eq!(status["would_hold"], false, "{status:#}");
         }
         node.kill_agent();
-        run("umount", &[&at.to_string_lossy()]);
+        unmount(&at);
     }
 }
 

@@ -1,6 +1,9 @@
 //! Detached mounts: unseen until published, freed when dropped, never in the place of mkfs.
 
-use crate::common::{Loop, Mounted, Tmp, disk, output, run, tmp::mount_table};
+use crate::common::{
+    Loop, Mounted, Tmp, disk, output, run,
+    tmp::{mount_table, unmount},
+};
 use crate::device::open;
 use crate::needs_root;
 use std::fs;
@@ -91,7 +94,7 @@ fn a_published_volume_is_writable_above_and_closed_beneath() {
     fs::write(at.join("member/new"), "x").unwrap();
     assert_eq!(fs::read(at.join(".volhold/ledger")).unwrap(), b"entry");
 
-    run("umount", &[at.to_str().unwrap()]);
+    unmount(&at);
     for attempt in [fs::write(at.join("x"), "x"), fs::create_dir(at.join("member"))] {
         assert_eq!(attempt.unwrap_err().raw_os_error(), Some(nix::errno::Errno::EPERM as i32));
     }

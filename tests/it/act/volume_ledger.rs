@@ -1,6 +1,6 @@
 //! The ledger on a mounted volume of its own: a full one, and one that somebody mounts into.
 
-use crate::common::{Loop, Mounted, Tmp, disk, run};
+use crate::common::{Loop, Mounted, Tmp, disk, run, tmp::unmount};
 use crate::needs_root;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -61,6 +61,6 @@ fn a_ledger_in_another_mount_is_not_replaced() {
     let error = replace(root.as_fd(), b"new").unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::CrossesDevices, "{error}");
     assert_eq!(fs::read(over.join("ledger")).unwrap(), b"theirs");
-    run("umount", &[&over.to_string_lossy()]);
+    unmount(&over);
     assert_eq!(read(root.as_fd()).unwrap().unwrap(), b"ours");
 }

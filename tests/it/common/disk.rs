@@ -1,5 +1,6 @@
 //! Loop devices, filesystems and swap on them, and the hash that shows that nothing was written.
 
+use super::tmp::unmount_somehow;
 use super::{output, run};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -198,10 +199,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let at = self.at.to_string_lossy().into_owned();
-        if !output("umount", &[&at]).status.success() {
-            output("umount", &["--lazy", &at]);
-        }
+        unmount_somehow(&self.at);
     }
 }
 
