@@ -14,8 +14,10 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// For how long a claim is tried again after it was let go: the kernel tears a superblock down asynchronously.
-const RECLAIM_WITHIN: Duration = Duration::from_secs(1);
+/// For how long a device is waited for that is busy only in passing: the kernel tears a superblock down asynchronously, a child
+/// that is just being started has copies of all descriptors, udev probes. On a machine that boots each of them waits for a
+/// processor; a second was not always enough on one with ten runnable processes for each.
+const RECLAIM_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks at whether the device has become free. The kernel has no event for it.
 const RECLAIM_EVERY: Duration = Duration::from_millis(10);
 
@@ -228,7 +230,7 @@ impl Device {
     /// systemd's store, in a waiting `volhold wait`) keep the claim alive: they must be let go as well.
     ///
     /// A child that another guard is just starting has a copy too, until it becomes its program: busy is waited out for at
-    /// most a second. A device that somebody else has taken by then is for the tool to find out.
+    /// most five seconds. A device that somebody else has taken by then is for the tool to find out.
     pub fn let_go(&mut self) {
         if self.claim.take().is_some() {
             self.wait_while_busy();
@@ -244,7 +246,7 @@ impl Device {
         }
     }
 
-    /// Takes the claim again after it was let go: busy is asked again for at most a second.
+    /// Takes the claim again after it was let go: busy is asked again for at most five seconds.
     pub fn reclaim(&mut self) -> Result<(), ClaimError> {
         if self.claim.is_none() {
             self.wait_while_busy();
@@ -288,7 +290,7 @@ impl Device {
     }
 
     /// Keeps udev (and whoever honours its lock) from probing the disk while the value lives. udev gives up on a disk that
-    /// is locked for more than three minutes. Waits at most a second for udev to end a probe that it has begun.
+    /// is locked for more than three minutes. Waits at most five seconds for udev to end a probe that it has begun.
     pub fn lock_for_udev(&self) -> Result<UdevLock, ClaimError> {
         let failed = |source| ClaimError::Io { node: self.node.clone(), source };
         // A file description of its own: the lock ends with it, and the device stays free to be borrowed.

@@ -98,6 +98,12 @@ fn plan(node: &Node, volumes: &[Volume]) -> Value {
     plan
 }
 
+/// Each decision with what it rests on: a look that was taken twice had a reason to be.
+fn differs(name: &str, planned: &[String], entries: &[Value]) -> String {
+    let told: Vec<String> = entries.iter().map(Value::to_string).collect();
+    format!("{name}: planned {planned:?}, done\n  {}", told.join("\n  "))
+}
+
 /// Compares one look that was planned with the one that was taken. `from`: how many entries there were before.
 fn compare(node: &Node, name: &str, guard: &str, foreseen: &Value, from: usize, wrong: &mut Vec<String>) {
     let entries = done(node, guard, from);
@@ -105,7 +111,7 @@ fn compare(node: &Node, name: &str, guard: &str, foreseen: &Value, from: usize, 
         entries.iter().map(|entry| entry["decision"].as_str().expect("a word").to_owned()).collect();
     let planned = recorded(foreseen);
     if !words.starts_with(&planned) {
-        wrong.push(format!("{name}: planned {planned:?}, done {words:?}"));
+        wrong.push(differs(name, &planned, &entries));
         return;
     }
     if foreseen["verdict"] == "unknown" {
@@ -114,7 +120,7 @@ fn compare(node: &Node, name: &str, guard: &str, foreseen: &Value, from: usize, 
     // An open gate is marked on from there; a look that is taken again begins with the same.
     let last = words.get(planned.len()).map(String::as_str);
     if !matches!(last, None | Some("pin" | "progress" | "fsck")) {
-        wrong.push(format!("{name}: planned {planned:?}, done {words:?}"));
+        wrong.push(differs(name, &planned, &entries));
     }
     let status = node.guard_status(guard).expect("a status");
     let gate = match foreseen["verdict"].as_str() {
