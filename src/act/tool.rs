@@ -67,7 +67,7 @@ pub(super) fn run(program: &Path, arguments: &[&str], stdin: Stdio, limit: Durat
         .stdin(stdin)
         .stdout(writer.try_clone().map_err(failed)?)
         .stderr(writer);
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = crate::children::starting(|| command.spawn()).map_err(failed)?;
     // Our copies of the pipe's writing end must go, or its end is never seen.
     drop(command);
     crate::fault::fault_point_in_child(program, child.id());

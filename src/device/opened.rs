@@ -3,6 +3,7 @@
 use super::error::Opener;
 use super::sysfs::BlockEntry;
 use super::{ClaimError, DeviceError, Resolved, Sysfs, ioctl, loops, nvme, uses};
+use crate::children;
 use crate::model::{DevNum, DeviceFacts, DeviceUse, VolumeId};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs::{self, File};
@@ -229,17 +230,20 @@ impl Device {
     /// Lets the claim go, for the moment in which mkfs, fsck or mount needs the device. Copies of the descriptor (in
     /// systemd's store, in a waiting `volhold wait`) keep the claim alive: they must be let go as well.
     ///
-    /// A child that another guard is just starting has a copy too, until it becomes its program: busy is waited out for at
-    /// most five seconds. A device that somebody else has taken by then is for the tool to find out.
+    /// No child of ours that is just being started has a copy (`children`); for others busy is waited out for at most five
+    /// seconds. A device that somebody else has taken by then is for the tool to find out.
     pub fn let_go(&mut self) {
-        if self.claim.take().is_some() {
+        if let Some(claim) = self.claim.take() {
+            children::while_none_starts(|| drop(claim));
             self.wait_while_busy();
         }
     }
 
     fn wait_while_busy(&self) {
         let until = Instant::now().checked_add(RECLAIM_WITHIN);
-        while self.open_exclusive().is_err_and(|errno| errno == rustix::io::Errno::BUSY)
+        // The question itself holds the device for an instant.
+        let busy = || children::while_none_starts(|| self.open_exclusive().map(drop));
+        while busy().is_err_and(|errno| errno == rustix::io::Errno::BUSY)
             && until.is_some_and(|until| Instant::now() < until)
         {
             thread::sleep(RECLAIM_EVERY);

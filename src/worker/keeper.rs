@@ -14,15 +14,16 @@ impl Keeper {
     /// Starts one: this same binary, as `volhold keep-claim RUN NAME`, with a pipe from us as its standard input.
     #[expect(clippy::disallowed_methods, reason = "the worker room re-executes this binary; nothing else spawns here")]
     pub fn start(run: &Path, guard: &GuardName) -> std::io::Result<Self> {
-        let child = Command::new("/proc/self/exe")
+        let mut command = Command::new("/proc/self/exe");
+        command
             .arg("keep-claim")
             .arg(run)
             .arg(guard.as_str())
             .env_clear()
             .env("LC_ALL", "C")
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()?;
+            .stdout(Stdio::null());
+        let child = crate::children::starting(|| command.spawn())?;
         Ok(Keeper { child })
     }
 

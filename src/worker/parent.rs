@@ -204,7 +204,8 @@ fn tell_gaps(walls: &Confinement) {
 #[expect(clippy::disallowed_methods, reason = "the worker room re-executes this binary; nothing else spawns here")]
 fn spawn(input: OwnedFd, request: &str) -> std::io::Result<Child> {
     // /proc/self/exe and not a path: an upgrade may have replaced the file, and the answer must come from our own code.
-    Command::new("/proc/self/exe")
+    let mut command = Command::new("/proc/self/exe");
+    command
         .arg("worker")
         .arg(request)
         .env_clear()
@@ -213,8 +214,8 @@ fn spawn(input: OwnedFd, request: &str) -> std::io::Result<Child> {
         .stdin(Stdio::from(input))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
+        .kill_on_drop(true);
+    crate::children::starting(|| command.spawn())
 }
 
 /// Reads one line without its end, at most `LONGEST_LINE` bytes. `None` at the end of the stream.

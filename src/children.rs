@@ -1,0 +1,18 @@
+//! Children that are just being started. Until such a child becomes its program it has a copy of every descriptor of this
+//! process, a claim's among them; who lets a device go in that moment leaves it busy, and a mount is refused.
+
+use std::sync::{PoisonError, RwLock};
+
+static STARTING: RwLock<()> = RwLock::new(());
+
+/// Starts a child. `start` must return only when it has become its program, as `spawn` of std and tokio does.
+pub fn starting<T>(start: impl FnOnce() -> T) -> T {
+    let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+    start()
+}
+
+/// Closes a descriptor of which no copy may be left: while no child is being started.
+pub fn while_none_starts<T>(close: impl FnOnce() -> T) -> T {
+    let _none = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+    close()
+}
