@@ -12,11 +12,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("decide", &["model"]),
     ("etcd", &["model"]),
     ("probe", &["model", "etcd"]),
-    ("device", &["model"]),
+    ("device", &["model", "children"]),
     ("cloud", &["model"]),
-    ("act", &["model", "device", "decide::format::FormatPermit"]),
+    ("act", &["model", "device", "children", "decide::format::FormatPermit"]),
     ("record", &["model", "cloud"]),
-    ("worker", &["model", "probe", "etcd"]),
+    ("worker", &["model", "probe", "etcd", "children"]),
     ("gate", &["model"]),
     ("watch", &["model"]),
     ("config", &["model"]),
@@ -25,6 +25,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("metrics", &["model"]),
     // Empty functions, called from wherever the agent may be killed.
     ("fault", &[]),
+    // A lock between whoever starts children and whoever lets a claim go.
+    ("children", &[]),
     ("agent", ALL),
     ("cli", ALL),
     ("lib", ALL),
