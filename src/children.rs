@@ -16,3 +16,15 @@ pub fn while_none_starts<T>(close: impl FnOnce() -> T) -> T {
     let _none = STARTING.write().unwrap_or_else(PoisonError::into_inner);
     close()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Other tests of this process take the lock as well: only what holds whoever else does is asked.
+    #[test]
+    fn nothing_is_closed_while_a_child_is_being_started_and_none_is_started_while_something_is_closed() {
+        assert!(starting(|| STARTING.try_write().is_err()));
+        assert!(while_none_starts(|| STARTING.try_read().is_err()));
+    }
+}

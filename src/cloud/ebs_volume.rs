@@ -552,6 +552,4 @@ enum Turn {
 }
 
 #[cfg(test)]
-mod rush;
-#[cfg(test)]
 mod tests;

@@ -49,6 +49,25 @@ pub struct Volume {
     pub tags: BTreeMap<String, String>,
 }
 
+#[cfg(test)]
+impl Volume {
+    /// One of 1 GiB that nobody has, with nothing special about it: what the tests start from.
+    pub fn free<'a>(id: &str, tags: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        Volume {
+            id: VolumeId(id.to_owned()),
+            state: VolumeState::Available,
+            zone: "eu-west-1a".to_owned(),
+            size: 1 << 30,
+            encrypted: true,
+            snapshot: None,
+            created: Time::from_unix(1_800_000_000),
+            multi_attach: false,
+            attachments: Vec::new(),
+            tags: tags.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        }
+    }
+}
+
 /// `Volume.State`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumeState {

@@ -40,18 +40,7 @@ mod tests {
 
     fn volume(id: &str, kubernetes: &str, member: &str) -> Volume {
         let tags = [("KubernetesCluster", kubernetes), ("k8s.io/etcd/main", member)];
-        Volume {
-            id: VolumeId(id.to_owned()),
-            state: VolumeState::InUse,
-            zone: "eu-west-1a".to_owned(),
-            size: 20 << 30,
-            encrypted: true,
-            snapshot: None,
-            created: Time::from_unix(1_800_000_000),
-            multi_attach: false,
-            attachments: Vec::new(),
-            tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-        }
+        Volume { state: VolumeState::InUse, ..Volume::free(id, tags) }
     }
 
     #[test]

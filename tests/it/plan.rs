@@ -107,20 +107,6 @@ fn differs(name: &str, planned: &[String], entries: &[Value]) -> String {
 /// Compares one look that was planned with the one that was taken. `from`: how many entries there were before.
 fn compare(node: &Node, name: &str, guard: &str, foreseen: &Value, from: usize, wrong: &mut Vec<String>) {
     let entries = done(node, guard, from);
-    // Who starts a child has a copy of a claim for a moment, and this process is the agent's manager: a device that was busy in
-    // passing costs a look.
-    let busy = |entry: &&[Value]| {
-        entry.last().is_some_and(|last| {
-            told(&last["reasons"]).iter().all(|(code, _)| code == "in-use") && last["verdict"] == "held"
-        })
-    };
-    let planned_busy = told(&foreseen["reasons"]).iter().any(|(code, _)| code == "in-use");
-    let entries: Vec<Value> = entries
-        .split_inclusive(|entry| entry["decision"] == "start")
-        .filter(|look| planned_busy || !busy(look))
-        .flatten()
-        .cloned()
-        .collect();
     let words: Vec<String> =
         entries.iter().map(|entry| entry["decision"].as_str().expect("a word").to_owned()).collect();
     let planned = recorded(foreseen);

@@ -10,18 +10,7 @@ fn here() -> Here {
 }
 
 fn free() -> Volume {
-    Volume {
-        id: VolumeId("vol-00000001".into()),
-        state: VolumeState::Available,
-        zone: "eu-west-1a".into(),
-        size: 1 << 30,
-        encrypted: true,
-        snapshot: None,
-        created: Time::from_unix(1_800_000_000),
-        multi_attach: false,
-        attachments: Vec::new(),
-        tags: [].into(),
-    }
+    Volume::free("vol-00000001", [])
 }
 
 fn in_state(state: VolumeState) -> Volume {

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+mod rush;
+
 use super::super::ec2::{AttachState, Attached, InstanceId, InstanceState, VolumeState};
 use super::*;
 use crate::model::DevNum;
@@ -79,18 +81,7 @@ fn attached(instance: &str, state: AttachState) -> Attached {
 }
 
 fn volume(n: u8, me: &str) -> Volume {
-    Volume {
-        id: VolumeId(format!("vol-0000000{n}")),
-        state: VolumeState::Available,
-        zone: "z".into(),
-        size: 1 << 30,
-        encrypted: true,
-        snapshot: None,
-        created: Time::from_unix(1_800_000_000),
-        multi_attach: false,
-        attachments: Vec::new(),
-        tags: [("k8s.io/etcd/main".to_owned(), me.to_owned())].into(),
-    }
+    Volume { zone: "z".into(), ..Volume::free(&format!("vol-0000000{n}"), [("k8s.io/etcd/main", me)]) }
 }
 
 fn hub(world: World) -> Arc<Hub<Fake>> {

@@ -10,18 +10,14 @@ use std::convert::Infallible;
 const MADE: i64 = 1_800_000_000;
 
 fn volume(n: usize, cluster: &str, member: &str) -> Volume {
-    let tags = [("KubernetesCluster", cluster.to_owned()), ("k8s.io/etcd/main", format!("{member}/a,b,c"))];
+    let member_of = format!("{member}/a,b,c");
     Volume {
-        id: VolumeId(format!("vol-{n:08x}")),
         state: VolumeState::InUse,
         zone: format!("eu-west-1{member}"),
         size: 20 << 30,
-        encrypted: true,
-        snapshot: None,
         created: Time::from_unix(MADE + n as i64),
-        multi_attach: false,
         attachments: vec![attached(&format!("i-{n:08x}"), AttachState::Attached)],
-        tags: tags.map(|(key, value)| (key.to_owned(), value)).into(),
+        ..Volume::free(&format!("vol-{n:08x}"), [("KubernetesCluster", cluster), ("k8s.io/etcd/main", &member_of)])
     }
 }
 

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::*;
-use crate::model::{Time, VolumeId};
+use crate::model::Time;
 
 const HERE: &str = "i-here";
 
@@ -12,18 +12,7 @@ fn here() -> Here {
 }
 
 fn volume(n: u8, tags: &[(&str, &str)]) -> Volume {
-    Volume {
-        id: VolumeId(format!("vol-0000000{n}")),
-        state: VolumeState::Available,
-        zone: "eu-west-1a".into(),
-        size: 1 << 30,
-        encrypted: true,
-        snapshot: None,
-        created: Time::from_unix(1_800_000_000),
-        multi_attach: false,
-        attachments: Vec::new(),
-        tags: tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-    }
+    Volume::free(&format!("vol-0000000{n}"), tags.iter().copied())
 }
 
 fn at(mut volume: Volume, instance: &str) -> Volume {

@@ -13,8 +13,8 @@
     clippy::arithmetic_side_effects
 )]
 
-use super::super::ec2::{AttachState, Attached, InstanceId, InstanceState, VolumeState};
-use super::*;
+use super::super::super::ec2::{AttachState, Attached, InstanceId, InstanceState, VolumeState};
+use super::super::*;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::{Mutex, MutexGuard};
@@ -242,18 +242,9 @@ impl Master {
         let zone = if n < by_id { "z".to_owned() } else { format!("z{cluster}") };
         let id = VolumeId(format!("vol-{n:08x}"));
         let member = ["a", "b", "c"][n.saturating_sub(by_id) % 3];
-        let volume = Volume {
-            id: id.clone(),
-            state: VolumeState::Available,
-            zone: zone.clone(),
-            size: 20 << 30,
-            encrypted: true,
-            snapshot: None,
-            created: Time::from_unix(1_800_000_000),
-            multi_attach: false,
-            attachments: Vec::new(),
-            tags: [("k8s.io/etcd/main".to_owned(), format!("{member}/a,b,c"))].into(),
-        };
+        let me = format!("{member}/a,b,c");
+        let tags = [("k8s.io/etcd/main", me.as_str())];
+        let volume = Volume { zone: zone.clone(), ..Volume::free(&id.0, tags) };
         account.lock().unwrap().volumes.insert(id.clone(), volume);
         let instance = InstanceId(format!("i-{n:08x}"));
         let spec = if n < by_id {
