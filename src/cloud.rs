@@ -3,7 +3,8 @@
 //!
 //! The way of an answer: [`ec2`] has EC2 in plain types and the few calls that are made, [`code`] what EC2 says when it
 //! refuses, [`select`] picks a volume by its tags, [`attach`] says what its state asks for, [`ebs_volume`] does that for one
-//! guard, [`hub`] makes one call for all guards, [`fleet`] lists those of all masters. All of these are tested without the SDK, which only `ebs` (feature `aws`)
+//! guard, [`hub`] makes one call for all guards, [`witness`] reads and writes what volhold's own tags
+//! remember, [`fleet`] lists the volumes of all masters. All of these are tested without the SDK, which only `ebs` (feature `aws`)
 //! knows.
 //!
 //! The boundary: a provider never touches a device, and what it does not know is `Unknown`, never a default. It never
@@ -39,6 +40,8 @@ pub mod siblings;
 /// In place of `ebs` in a build without the SDK.
 #[cfg(not(feature = "aws"))]
 pub mod unbuilt;
+/// What volhold's own tags on a volume remember.
+pub mod witness;
 
 #[cfg(feature = "aws")]
 pub use ebs::Client;
@@ -48,7 +51,7 @@ pub use local::Local;
 #[cfg(not(feature = "aws"))]
 pub use unbuilt::Client;
 
-use crate::model::{DeviceFacts, DeviceSpec, Identity, Observed, Origin, Reason, VolumeAge, VolumeId};
+use crate::model::{DeviceFacts, DeviceSpec, Identity, Observed, Origin, Reason, VolumeAge, VolumeId, Witness};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -59,12 +62,19 @@ pub struct Knowledge {
     pub identity: Observed<Identity>,
     pub origin: Observed<Origin>,
     pub age: Observed<VolumeAge>,
+    /// What volhold's tags on it say. `None`: it has none.
+    pub witness: Observed<Option<Witness>>,
 }
 
 impl Knowledge {
     /// Nobody was asked.
     pub fn not_asked(why: &str) -> Self {
-        Knowledge { identity: Observed::not_run(why), origin: Observed::not_run(why), age: Observed::not_run(why) }
+        Knowledge {
+            identity: Observed::not_run(why),
+            origin: Observed::not_run(why),
+            age: Observed::not_run(why),
+            witness: Observed::not_run(why),
+        }
     }
 }
 

@@ -119,6 +119,9 @@ pub struct GuardConfig {
     pub peer_url: Option<String>,
     /// `mount_options`: as for mount(8), one text with commas or a list of texts.
     pub mount_options: Vec<String>,
+    /// `witness = "write" | "read"`, default `write`: with `ebs`, keep in tags of the volume what it held. They are read
+    /// in any case.
+    pub witness: bool,
 }
 
 /// User and group that etcd runs as, by name or number, as written.

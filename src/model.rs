@@ -19,6 +19,7 @@ pub mod record;
 pub mod start;
 pub mod status;
 pub mod time;
+pub mod witness;
 
 pub use datadir::*;
 pub use decision::*;
@@ -35,3 +36,4 @@ pub use record::*;
 pub use start::*;
 pub use status::*;
 pub use time::{BootMillis, Time};
+pub use witness::Witness;

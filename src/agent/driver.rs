@@ -13,6 +13,8 @@ mod filesystem;
 mod keeping;
 /// Status, journal, decisions.
 mod telling;
+/// What EC2 remembers of the volume.
+mod witnessing;
 
 use super::board::Board;
 use super::clock::Here;
@@ -24,6 +26,7 @@ use super::stuck::{Stuck, blocking};
 use super::timings::Timings;
 use super::vitals::Sign;
 use crate::act::mount::DetachedMount;
+use crate::cloud::witness::writer::Writer;
 use crate::cloud::{Client, Hub, Provider, Whereabouts};
 use crate::config::{self, Config, GuardConfig, Http, Metrics, Paths};
 use crate::device::{Device, UdevLock};
@@ -86,6 +89,10 @@ pub struct Driver {
     provider_warnings: Vec<Reason>,
     /// The last look at the open gate's data: what is on record, and the progress seen.
     marked: Option<(Records, Option<HighWater>)>,
+    /// Writes the tags, once there is something to write.
+    witness: Option<Writer>,
+    /// Whose data it is was put on record by this agent.
+    news: bool,
 }
 
 impl Driver {
@@ -121,6 +128,8 @@ impl Driver {
             timings: Timings::default(),
             lives,
             marked: None,
+            witness: None,
+            news: false,
             provider,
             hub,
             whereabouts: None,
@@ -157,6 +166,10 @@ impl Driver {
                     Ok(()) => None,
                     Err(_agent_ended) => break,
                 },
+                () = witnessing::told(&mut self.witness) => {
+                    self.report();
+                    continue;
+                }
                 _ = stop.changed() => break,
             };
             self.lives.works();
@@ -223,6 +236,7 @@ impl Driver {
             self.provider = provider(&self.hub, &config);
             self.whereabouts = None;
             self.provider_warnings.clear();
+            self.witness = None;
         }
         self.guard.policy = policy(&config);
         self.rounds.reconfigure(config.mode);
@@ -277,6 +291,7 @@ impl Driver {
             self.report_progress(&queue);
         }
         self.timings.close();
+        self.remember();
     }
 
     /// A verdict is told when what makes it true is done: the ready file of an open gate, the claim and the kept decision of
@@ -317,8 +332,12 @@ impl Driver {
             Action::Mount => Some(self.mount().await),
             Action::Look => Some(self.look().await),
             Action::LookThroughMount => Some(self.look_through_mount().await),
-            Action::Publish { facts, data_dir, create } => Some(self.publish(facts, data_dir, create).await),
+            Action::Publish { facts, data_dir, create } => {
+                self.note_news(&facts);
+                Some(self.publish(facts, data_dir, create).await)
+            }
             Action::OpenGate { facts, data_dir, how } => {
+                self.note_news(&facts);
                 self.open_gate(facts, data_dir, how).await;
                 None
             }
@@ -335,6 +354,7 @@ impl Driver {
                 None
             }
             Action::Record(facts) => {
+                self.note_news(&facts);
                 self.record(&facts).await;
                 None
             }

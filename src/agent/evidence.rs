@@ -11,7 +11,7 @@ use crate::config::GuardConfig;
 use crate::etcd::VolumeHints;
 use crate::model::{
     DeviceFacts, Fact, FilesystemFacts, FsUuid, Observed, Records, Siblings, StartEvidence, Time, VolumeAge, VolumeId,
-    VolumeReading, Why,
+    VolumeReading, Why, Witness,
 };
 use crate::worker::{self, Deadline};
 use std::os::fd::AsFd;
@@ -22,6 +22,8 @@ use std::time::Duration;
 pub const SHORT: Duration = Duration::from_secs(60);
 /// Longest that reading the data dirs may take, besides what their size asks for.
 pub const LOOK: Duration = Duration::from_secs(120);
+/// How long EC2 is given to say what it remembers of a volume with data that no ledger knows.
+const MOMENT: Duration = Duration::from_secs(5);
 
 /// Whose data dirs are looked at, and for whom.
 pub struct Asked<'a> {
@@ -58,6 +60,7 @@ pub async fn known(memory: &Memory, provider: &Provider, found: FoundAt) -> Foun
         records: of_node(memory, &facts.volume_id).await,
         identity: knowledge.identity,
         origin: knowledge.origin,
+        witness: knowledge.witness,
         gate_open,
         boot_id: memory.here.boot_id.clone(),
         now: Time::now(),
@@ -91,6 +94,7 @@ pub async fn start_evidence(
                 running: Observed::Unknown(why),
                 age: Observed::not_run("the volume cannot be opened"),
                 siblings: Observed::not_run("the volume cannot be opened"),
+                witness: Observed::not_run("the volume cannot be opened"),
             };
         }
     };
@@ -111,7 +115,8 @@ pub async fn start_evidence(
     };
     let age = age(asked.device, provider, &volume).await;
     let siblings = siblings(asked.device, provider, &volume).await;
-    StartEvidence { volume_id, filesystem, volume, records, running, age, siblings }
+    let witness = witness(asked.device, provider, &volume, &records).await;
+    StartEvidence { volume_id, filesystem, volume, records, running, age, siblings, witness }
 }
 
 fn holds_data(volume: &Observed<VolumeReading>) -> bool {
@@ -130,6 +135,32 @@ async fn siblings(
             Observed::not_run("there is data: the age of other volumes decides nothing")
         }
         (Provider::Ebs(ebs), Some(facts)) => ebs.siblings(facts).await,
+    }
+}
+
+/// Where the ledgers pin an identity, the tags were made from that pin, and nobody is asked. Where they pin nothing and there
+/// is data, EC2 has a moment to contradict: data that nobody knows starts without it, too.
+async fn witness(
+    device: Option<&DeviceFacts>,
+    provider: &mut Provider,
+    volume: &Observed<VolumeReading>,
+    records: &Observed<Records>,
+) -> Observed<Option<Witness>> {
+    match (provider, device) {
+        (Provider::Local(_), _) => Observed::Seen(None),
+        (Provider::Ebs(_), None) => Observed::not_run("the device is not known"),
+        (Provider::Ebs(_), Some(_)) if records.seen().is_some_and(|records| records.pin.is_some()) => {
+            Observed::not_run("the ledgers say whose data this is")
+        }
+        (Provider::Ebs(ebs), Some(facts)) if holds_data(volume) => {
+            match tokio::time::timeout(MOMENT, ebs.knowledge(facts)).await {
+                Ok(knowledge) => knowledge.witness,
+                Err(_late) => {
+                    Observed::Unknown(Why::TimedOut { detail: "EC2 did not say what tags are on it".to_owned() })
+                }
+            }
+        }
+        (Provider::Ebs(ebs), Some(facts)) => ebs.knowledge(facts).await.witness,
     }
 }
 

@@ -80,6 +80,7 @@ fn check(config: &Config, guard: &GuardConfig) -> Result<GateCheck, Reason> {
         running,
         age: Observed::Seen(VolumeAge::NoProvider),
         siblings: Siblings::not_named(),
+        witness: Observed::Seen(None),
     };
     Ok(match may_start(&evidence, &start_policy(guard)) {
         StartVerdict::Start { .. } => GateCheck::Open,

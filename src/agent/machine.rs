@@ -23,7 +23,7 @@ use crate::decide::format::FormatPermit;
 use crate::model::{
     BootMillis, DecisionEvidence, DecisionVerdict, DeviceFacts, DeviceReading, Fact, FormatEvidence, FormatPolicy,
     FsUuid, Fstype, Gate, HighWater, Identity, Mode, Observed, Origin, Reason, Records, SecondReading, StartEvidence,
-    StartKind, StartPolicy, StartVerdict, StateName, Time,
+    StartKind, StartPolicy, StartVerdict, StateName, Time, Witness,
 };
 use examining::{on_found, on_read, on_reread};
 use starting::{on_looked, on_marked, on_published, on_unpublished};
@@ -80,6 +80,8 @@ pub struct Found {
     pub records: Observed<Records>,
     pub identity: Observed<Identity>,
     pub origin: Observed<Origin>,
+    /// What volhold's tags on the volume say, where the provider was asked already.
+    pub witness: Observed<Option<Witness>>,
     /// The gate was opened in this boot already, by us or by an agent before us.
     pub gate_open: bool,
     /// This boot, to tell a format intent of an attachment that never ended.
@@ -532,10 +534,11 @@ fn waits(guard: &mut Guard, reason: Reason) -> Vec<Action> {
 }
 
 fn known(guard: &mut Guard, knowledge: Knowledge) -> Vec<Action> {
-    let Knowledge { identity, origin, age: _ } = knowledge;
+    let Knowledge { identity, origin, age: _, witness } = knowledge;
     if let Some(found) = &mut guard.found {
         found.identity = identity;
         found.origin = origin;
+        found.witness = witness;
     }
     Vec::new()
 }

@@ -210,6 +210,9 @@ fn draw_guard(screen: &mut Screen, guard: &GuardStatus, width: usize, now: Time)
     for warning in &guard.warnings {
         field(screen, "warning", &reason_line(warning));
     }
+    if let Some(trouble) = guard.witness.as_ref().and_then(|witness| witness.trouble.as_ref()) {
+        field(screen, "tags", &reason_line(trouble));
+    }
     match guard.mode {
         Mode::Observe => field(screen, "mode", "observe: nothing is claimed, mounted or held"),
         Mode::Enforce => {}

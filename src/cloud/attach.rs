@@ -282,6 +282,7 @@ impl Attempts {
                 Code::VolumeNotFound
                 | Code::ZoneMismatch
                 | Code::AttachmentLimit
+                | Code::TagLimit
                 | Code::Encryption
                 | Code::InstanceNotFound
                 | Code::Unsupported

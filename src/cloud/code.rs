@@ -14,6 +14,8 @@ pub enum Code {
     /// Nearly always the device name: in use, or not one that EC2 takes.
     InvalidParameter,
     AttachmentLimit,
+    /// 50 tags are on it already.
+    TagLimit,
     /// The key of an encrypted volume cannot be used, or the instance type cannot encrypt.
     Encryption,
     InstanceNotFound,
@@ -39,13 +41,14 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Code; 19] = [
+    pub const ALL: [Code; 20] = [
         Code::VolumeNotFound,
         Code::ZoneMismatch,
         Code::VolumeInUse,
         Code::IncorrectState,
         Code::InvalidParameter,
         Code::AttachmentLimit,
+        Code::TagLimit,
         Code::Encryption,
         Code::InstanceNotFound,
         Code::Unsupported,
@@ -70,6 +73,7 @@ impl Code {
             "IncorrectState" | "IncorrectInstanceState" => Code::IncorrectState,
             "InvalidParameterValue" | "InvalidParameter" | "InvalidDevice.InUse" => Code::InvalidParameter,
             "AttachmentLimitExceeded" => Code::AttachmentLimit,
+            "TagLimitExceeded" => Code::TagLimit,
             "EncryptedVolumesNotSupported"
             | "InvalidKmsKey.InvalidState"
             | "InvalidKMSKey.InvalidState"
@@ -115,6 +119,7 @@ impl Code {
             Code::IncorrectState => "volume or instance is not in a state in which a volume can be attached",
             Code::InvalidParameter => "the device name is in use on this instance, or EC2 does not take it",
             Code::AttachmentLimit => "this instance has as many attachments as its type allows",
+            Code::TagLimit => "it has as many tags as it can have",
             Code::Encryption => {
                 "the volume is encrypted, and its key cannot be used or this instance type cannot decrypt it"
             }
@@ -144,6 +149,7 @@ impl Code {
             Code::IncorrectState => "volhold looks which state it is in",
             Code::InvalidParameter => "volhold tries another name",
             Code::AttachmentLimit => "detach what is not needed, or take a larger instance type",
+            Code::TagLimit => "take tags away that nobody needs",
             Code::Encryption => "enable the KMS key, or permit the role of this instance to use it",
             Code::InstanceNotFound => "compare the region, and what the instance metadata says, with the EC2 console",
             Code::Unsupported => "compare the kinds of volume and instance with what EC2 offers",
@@ -172,6 +178,7 @@ impl Code {
             Code::VolumeNotFound
             | Code::ZoneMismatch
             | Code::AttachmentLimit
+            | Code::TagLimit
             | Code::Encryption
             | Code::InstanceNotFound
             | Code::Unsupported
@@ -194,6 +201,7 @@ impl Code {
             | Code::IncorrectState
             | Code::InvalidParameter
             | Code::AttachmentLimit
+            | Code::TagLimit
             | Code::Encryption
             | Code::InstanceNotFound
             | Code::Unsupported

@@ -175,6 +175,13 @@ impl Ec2 for Client {
         let request = client.attach_volume().volume_id(&volume.0).instance_id(&here.instance.0).device(device);
         request.send().await.map(|_answer| ()).map_err(|error| failed("AttachVolume", &error))
     }
+
+    async fn tag(&self, here: &Here, volume: &VolumeId, tags: &[(&'static str, String)]) -> Result<(), ApiError> {
+        let client = self.ec2(here).await;
+        let tag = |(key, value): &(&'static str, String)| types::Tag::builder().key(*key).value(value).build();
+        let request = client.create_tags().resources(&volume.0).set_tags(Some(tags.iter().map(tag).collect()));
+        request.send().await.map(|_answer| ()).map_err(|error| failed("CreateTags", &error))
+    }
 }
 
 impl Pages for Client {

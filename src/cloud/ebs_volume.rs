@@ -11,7 +11,7 @@ use super::ec2::{Answer, Ask, Ec2, Here, Instance, Volume};
 use super::hub::Hub;
 use super::kops;
 use super::select::{Holders, Selection, Wanted, select};
-use super::{Brought, Knowledge, May, VolumeProvider, Whereabouts, siblings};
+use super::{Brought, Knowledge, May, VolumeProvider, Whereabouts, siblings, witness};
 use crate::model::{
     DeviceFacts, EbsSpec, Identity, Observed, Origin, Reason, ReasonCode, Siblings, TagSpec, Time, VolumeAge, VolumeId,
     Why,
@@ -90,8 +90,9 @@ enum Step {
     Soon {
         reason: Reason,
     },
-    /// EC2 has taken an AttachVolume.
+    /// EC2 has taken an AttachVolume of what it described a moment before.
     Arriving {
+        known: Box<Known>,
         reason: Reason,
     },
     Hold {
@@ -168,7 +169,9 @@ impl<A: Ec2> EbsVolume<A> {
                 self.backoff.reset();
                 (Brought::Waits(reason), self.backoff.pause(Pace::Watching))
             }
-            Step::Arriving { reason } => {
+            Step::Arriving { known, reason } => {
+                // The kernel shows the device before EC2 is asked again, and what it is does not change by attaching it.
+                self.known = Some(*known);
                 self.backoff.reset();
                 (Brought::Waits(reason), self.backoff.pause(Pace::Arriving))
             }
@@ -283,7 +286,8 @@ impl<A: Ec2> VolumeProvider for EbsVolume<A> {
             Err(why) => Knowledge {
                 identity: Observed::Unknown(why.clone()),
                 origin: Observed::Unknown(why.clone()),
-                age: Observed::Unknown(why),
+                age: Observed::Unknown(why.clone()),
+                witness: Observed::Unknown(why),
             },
         }
     }
@@ -326,7 +330,8 @@ impl Known {
             ),
             Observed::Unknown(why) => (Observed::Unknown(why.clone()), Observed::Unknown(why)),
         };
-        Knowledge { identity: Observed::Seen(identity), origin, age }
+        let witness = Observed::Seen(witness::of_tags(&volume.tags));
+        Knowledge { identity: Observed::Seen(identity), origin, age, witness }
     }
 }
 
@@ -498,7 +503,7 @@ impl Way {
                     );
                     Step::Hold { reason: Reason::new(ReasonCode::DeviceMissing, message) }
                 }
-                Next::Attach { device } => return self.attach(hub, here, volume, device, now).await,
+                Next::Attach { device } => return self.attach(hub, here, known, device, now).await,
                 Next::Wait(reason) => Step::Wait { reason, pace: Pace::Watching },
                 Next::Hold(reason) => Step::Hold { reason },
             };
@@ -512,10 +517,11 @@ impl Way {
         &mut self,
         hub: &Arc<Hub<A>>,
         here: &Here,
-        volume: &Volume,
+        known: &Known,
         device: String,
         now: Instant,
     ) -> Result<Turn, ApiError> {
+        let volume = &known.volume;
         tracing::info!(event = "ec2.attach", volume = %volume.id, instance = %here.instance, device, "asks EC2 to attach the volume");
         let answer = hub.attach(here, &volume.id, &device).await;
         if let Err(error) = &answer {
@@ -533,7 +539,7 @@ impl Way {
         }
         self.chosen = Some(volume.id.clone());
         Ok(Turn::Step(match next {
-            None if answer.is_ok() => Step::Arriving { reason },
+            None if answer.is_ok() => Step::Arriving { known: Box::new(known.clone()), reason },
             None => Step::Soon { reason },
             Some(Next::Hold(reason)) => Step::Hold { reason },
             Some(Next::Wait(reason)) => Step::Wait { reason, pace: Pace::Throttled },

@@ -168,7 +168,7 @@ pub struct Answer {
     pub at: Option<Time>,
 }
 
-/// The calls that are made: two that look, one that acts. Detaching and deleting are not among them.
+/// The calls that are made: two that look, two that act. Detaching and deleting are not among them, nor is taking a tag away.
 pub trait Ec2: Send + Sync + 'static {
     /// Instance metadata, version 2 only.
     fn here(&self) -> impl Future<Output = Result<Here, ApiError>> + Send;
@@ -184,4 +184,12 @@ pub trait Ec2: Send + Sync + 'static {
     /// back, only a look says what is so.
     fn attach(&self, here: &Here, volume: &VolumeId, device: &str)
     -> impl Future<Output = Result<(), ApiError>> + Send;
+
+    /// CreateTags on a volume: each is added, or gets this value. Idempotent.
+    fn tag(
+        &self,
+        here: &Here,
+        volume: &VolumeId,
+        tags: &[(&'static str, String)],
+    ) -> impl Future<Output = Result<(), ApiError>> + Send;
 }

@@ -52,7 +52,7 @@ impl<A: Ec2> Hub<A> {
     }
 
     #[cfg(test)]
-    pub(super) fn api(&self) -> &A {
+    pub(in crate::cloud) fn api(&self) -> &A {
         &self.api
     }
 
@@ -119,6 +119,11 @@ impl<A: Ec2> Hub<A> {
     /// AttachVolume to this instance.
     pub async fn attach(&self, here: &Here, volume: &VolumeId, device: &str) -> Result<(), ApiError> {
         self.counted(self.api.attach(here, volume, device).await)
+    }
+
+    /// CreateTags on one volume.
+    pub async fn tag(&self, here: &Here, volume: &VolumeId, tags: &[(&'static str, String)]) -> Result<(), ApiError> {
+        self.counted(self.api.tag(here, volume, tags).await)
     }
 
     fn counted<T>(&self, answer: Result<T, ApiError>) -> Result<T, ApiError> {

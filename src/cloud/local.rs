@@ -14,6 +14,7 @@ impl Local {
             identity: Observed::Seen(Identity::Matches),
             origin: Observed::Seen(Origin::NoProvider),
             age: Observed::Seen(VolumeAge::NoProvider),
+            witness: Observed::Seen(None),
         }
     }
 }

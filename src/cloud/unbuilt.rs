@@ -31,6 +31,10 @@ impl Ec2 for Client {
     async fn attach(&self, _here: &Here, _volume: &VolumeId, _device: &str) -> Result<(), ApiError> {
         Client::none("AttachVolume")
     }
+
+    async fn tag(&self, _here: &Here, _volume: &VolumeId, _tags: &[(&'static str, String)]) -> Result<(), ApiError> {
+        Client::none("CreateTags")
+    }
 }
 
 impl Pages for Client {

@@ -23,6 +23,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
         member,
         peer_url,
         mount_options,
+        witness,
     } = wanted.clone();
     let mut told = Vec::new();
     let mut keep = |key: &str, old: String, new: String| {
@@ -53,6 +54,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
         member,
         peer_url,
         mount_options: running.mount_options.clone(),
+        witness,
     };
     (kept, told)
 }

@@ -147,6 +147,7 @@ impl Check<'_> {
         let formats = [("never", FormatPolicy::Never), ("if-blank", FormatPolicy::IfBlank)];
         let format = self.one_of(value("format"), &formats).unwrap_or(FormatPolicy::Never);
         let fresh = self.one_of(value("fresh"), &[("allow", true), ("deny", false)]).unwrap_or(false);
+        let witness = self.one_of(value("witness"), &[("write", true), ("read", false)]).unwrap_or(true);
         let (written_device, device) = match provider {
             Some(Source::Local) => self.local_device(guard, names),
             Some(Source::Ebs) => self.ebs_volume(guard),
@@ -187,6 +188,7 @@ impl Check<'_> {
                 member,
                 peer_url,
                 mount_options,
+                witness,
             },
             device: written_device?,
             publish: written_publish?,

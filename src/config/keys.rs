@@ -75,6 +75,11 @@ pub const GUARD: &[Key] = &[
         default: "-",
         meaning: "as for mount(8), commas between them; what would hide damage or a copy (`ro`, `noload`, `norecovery`, `nouuid`) is refused",
     },
+    Key {
+        name: "witness",
+        default: "`write`",
+        meaning: "with `ebs`: keep in tags of the volume (`volhold/…`) which filesystem, cluster and progress it held; `read`: only read them",
+    },
 ];
 
 /// The tables that are there once: `[paths]` and so on.

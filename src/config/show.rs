@@ -87,6 +87,7 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
         member,
         peer_url,
         mount_options,
+        witness,
     } = guard;
     let mode = match mode {
         Mode::Observe => "observe",
@@ -129,6 +130,8 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
     if !mount_options.is_empty() {
         pairs.push(("mount_options", Says::List(mount_options.clone())));
     }
+    let witness = if *witness { "write" } else { "read" };
+    pairs.push(("witness", Says::Text(witness.to_owned())));
     pairs
 }
 

@@ -55,6 +55,7 @@ fn three_keys_are_enough_and_the_rest_is_cautious() {
             member: None,
             peer_url: None,
             mount_options: vec![],
+            witness: true,
         }]
     );
 }

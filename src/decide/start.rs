@@ -45,13 +45,16 @@ use situation::Situation;
 /// An etcd that runs on the volume already is ours whatever else is known: closing a gate under it would be an outage. What
 /// would have held it is told as warnings.
 pub fn may_start(evidence: &StartEvidence, policy: &StartPolicy) -> StartVerdict {
-    let StartEvidence { volume_id, filesystem, volume, records, running, age, siblings } = evidence;
+    let StartEvidence { volume_id, filesystem, volume, records, running, age, siblings, witness } = evidence;
     let mut objections = Objections::default();
     let mut warnings = Vec::new();
     let mut grounds = Grounds { data_dir: situation::unselected(policy), kind: StartKind::FirstUse };
 
     let running = running_etcd(running, &mut objections);
-    let known_records = known_records(records, &mut objections);
+    let ledgers = known_records(records, &mut objections);
+    let united =
+        ledgers.zip(witness.seen()).and_then(|(ledgers, witness)| Some(ledgers.with_witness(witness.as_ref()?)));
+    let known_records = united.as_ref().or(ledgers);
     place::filesystem(filesystem, known_records, volume_id, &mut objections);
     if let Some(records) = known_records {
         place::memory(records, filesystem.seen(), volume_id, &mut objections);
@@ -61,7 +64,7 @@ pub fn may_start(evidence: &StartEvidence, policy: &StartPolicy) -> StartVerdict
             objections.add(Kind::Unread, words::unknown("the tree of the volume", why));
         }
         Observed::Seen(reading) => {
-            let seen = Seen { reading, records: known_records, filesystem: filesystem.seen(), age, siblings };
+            let seen = Seen { reading, records: known_records, filesystem: filesystem.seen(), age, siblings, witness };
             grounds = judge(&seen, policy, running.is_some(), &mut objections, &mut warnings);
         }
     }
@@ -99,6 +102,7 @@ struct Seen<'a> {
     filesystem: Option<&'a crate::model::FilesystemFacts>,
     age: &'a Observed<crate::model::VolumeAge>,
     siblings: &'a Observed<crate::model::Siblings>,
+    witness: &'a Observed<Option<crate::model::Witness>>,
 }
 
 /// On what grounds etcd would start where nothing objects.
@@ -135,6 +139,7 @@ fn judge(
     };
     if fresh {
         fresh::among_siblings(&situation, seen.siblings, objections);
+        fresh::by_witness(&situation, records, seen.witness, objections);
     }
 
     let adopted = records.adoption;

@@ -32,6 +32,7 @@ fn guard(name: &str, gate: Gate, codes: &[ReasonCode]) -> GuardStatus {
         since: Time::now(),
         timings: vec![],
         figures: Figures::default(),
+        witness: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Everything that bears on the question "may etcd start on this volume?".
 
-use super::{FilesystemFacts, Observed, Reason, Records, Time, VolumeId, VolumeReading};
+use super::{FilesystemFacts, Observed, Reason, Records, Time, VolumeId, VolumeReading, Witness};
 use serde::{Deserialize, Serialize};
 
 /// The whole input of `decide::start::may_start` besides the policy.
@@ -20,6 +20,13 @@ pub struct StartEvidence {
     /// What the other members' volumes say of whether this one is new with them.
     #[serde(default = "Siblings::not_named")]
     pub siblings: Observed<Siblings>,
+    /// What tags on the volume say, asked for where the ledgers pin nothing. `None`: it has none of volhold's.
+    #[serde(default = "no_witness")]
+    pub witness: Observed<Option<Witness>>,
+}
+
+fn no_witness() -> Observed<Option<Witness>> {
+    Observed::Seen(None)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -124,6 +124,19 @@ pub struct GuardStatus {
     /// For monitoring.
     #[serde(default)]
     pub figures: Figures,
+    /// How it stands with the tags in which EC2 remembers this volume. `None`: none are written for this guard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub witness: Option<WitnessStatus>,
+}
+
+/// What came of writing the witness.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WitnessStatus {
+    /// When it was last written by this agent.
+    pub written_at: Option<Time>,
+    /// Why it is not written now. It costs nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<Reason>,
 }
 
 /// What monitoring asks of a guard's volume and of its past.

@@ -26,6 +26,7 @@ Control, all POST with a JSON body, answering JSON:
                     it; without `code` the connection just ends
     /rig/metadata   {"instance", "off", "delay"}                         how an instance's metadata behaves
     /rig/off        {"off": bool, "page": n}                            EC2 answers nobody; volumes in one answer
+    /rig/tags       {"volume"}                                           -> what it is tagged with
     /rig/calls      {}                                                   -> the actions asked for so far, in order
 """
 import argparse
@@ -342,6 +343,8 @@ def rig(what, order):
         METADATA[instance.id].update({key: value for key, value in order.items() if key != "instance"})
     elif what == "off":
         SWITCH.update(order)
+    elif what == "tags":
+        return volume.get_tags() and {tag["key"]: tag["value"] for tag in volume.get_tags()}
     elif what == "calls":
         return list(CALLS)
     else:

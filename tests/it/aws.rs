@@ -11,6 +11,9 @@ const KINDS: [(&str, &[&str]); 2] = [
     ("kubeadm", &["aws:ResourceTag/kubernetes.io/cluster/CLUSTER", "aws:ResourceTag/volhold"]),
 ];
 
+const VOLUMES: &str = "arn:aws:ec2:*:*:volume/*";
+const OWN_TAGS: &str = r#"{ "aws:TagKeys": ["volhold/*"] }"#;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
@@ -119,12 +122,15 @@ fn every_file_is_a_policy_that_iam_takes_and_what_changes_anything_is_bound_to_t
                 assert_eq!(statement["Resource"], "*", "{name}");
                 continue;
             }
-            // AttachVolume is judged for the volume and for the instance.
-            assert_eq!(
-                statement["Resource"],
-                serde_json::json!(["arn:aws:ec2:*:*:instance/*", "arn:aws:ec2:*:*:volume/*"]),
-                "{name}"
-            );
+            // AttachVolume is judged for the volume and for the instance; tags are volhold's own, on a volume.
+            let (on, more) = match statement["Action"][0].as_str() {
+                Some("ec2:AttachVolume") => (serde_json::json!(["arn:aws:ec2:*:*:instance/*", VOLUMES]), Value::Null),
+                Some("ec2:CreateTags") => (serde_json::json!([VOLUMES]), OWN_TAGS.parse().expect("JSON")),
+                other => panic!("{name}: {other:?}"),
+            };
+            assert_eq!(statement["Action"].as_array().map(Vec::len), Some(1), "{name}");
+            assert_eq!(statement["Resource"], on, "{name}");
+            assert_eq!(statement["Condition"]["ForAllValues:StringLike"], more, "{name}");
             let bound = statement["Condition"]["StringEquals"].as_object().expect("a condition on tags");
             assert_eq!(&bound.keys().map(String::as_str).collect::<Vec<_>>(), tags, "{name}");
         }

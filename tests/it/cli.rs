@@ -69,6 +69,7 @@ fn guard(name: &str, gate: Gate) -> GuardStatus {
         since: Time::from_unix(1_796_000_000).unwrap(),
         timings: vec![],
         figures: Default::default(),
+        witness: None,
     }
 }
 
@@ -167,6 +168,7 @@ fn two_dirs(old: &str) -> StartEvidence {
         running: Observed::Seen(None),
         age: Observed::Seen(VolumeAge::NoProvider),
         siblings: Siblings::not_named(),
+        witness: Observed::Seen(None),
     }
 }
 

@@ -38,6 +38,7 @@ fn decide(volume: VolumeReading, records: Records, data_dir: Option<&str>) -> St
         running: Observed::Seen(None),
         age: Observed::Seen(VolumeAge::NoProvider),
         siblings: Siblings::not_named(),
+        witness: Observed::Seen(None),
     };
     let policy = StartPolicy {
         fresh: true,

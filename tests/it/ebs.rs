@@ -5,7 +5,7 @@
 
 use crate::common::ec2::{self, Ec2, Instance};
 use crate::common::node::codes;
-use crate::common::{Loop, Node, Tmp, disk, fixture};
+use crate::common::{Loop, Node, Tmp, disk, fixture, run};
 use serde_json::{Value, json};
 
 /// Bytes of a volume of 1 GiB, which is the least that EC2 has.
@@ -61,6 +61,24 @@ impl World {
         self.node.configure(&[guard]);
     }
 
+    /// What it is remembered by stands in the volume's tags.
+    #[track_caller]
+    fn await_written(&mut self) -> Value {
+        self.node.await_status("main", "a witness", |status| !status["witness"]["written_at"].is_null());
+        self.ec2.rig("tags", &json!({ "volume": self.volume }))
+    }
+
+    /// The instance ends, and another one that has nothing on its own disks takes its place, and its volume.
+    #[track_caller]
+    fn replace(&mut self) {
+        self.node.reboot();
+        std::fs::remove_dir_all(self.node.path("state/guards")).expect("what the old instance remembered");
+        self.ec2.rig("instance-state", &json!({ "instance": self.own.id, "state": "terminated" }));
+        self.ec2.rig("detach", &json!({ "volume": self.volume }));
+        self.own = self.ec2.instance();
+        self.ec2.is_machine(&mut self.node, &self.own);
+    }
+
     #[track_caller]
     fn await_waiting(&mut self, for_what: &str) -> Value {
         let status = self.node.await_status("main", for_what, |status| {
@@ -94,8 +112,10 @@ fn a_volume_is_attached_found_by_its_serial_and_opened_and_opens_again_without_a
     assert_eq!(status["device"]["volume_id"], world.volume, "{status:#}");
     assert_eq!(world.node.gate_check("main").code, Some(0));
     assert_eq!(world.ec2.count("AttachVolume"), 1);
+    // What is remembered in tags comes afterwards, and nothing waits for it.
+    world.await_written();
     let calls = world.ec2.calls();
-    assert!(calls.len() <= 3, "one look, one for the names, one to attach: {calls:?}");
+    assert!(calls.len() <= 4, "one look, one for the names, one to attach, one for the tags: {calls:?}");
 
     // The volume stays attached over a reboot, and is on record here: nobody is asked.
     world.node.reboot();
@@ -119,6 +139,7 @@ fn a_volume_named_by_tags_is_found_and_after_a_reboot_known_without_any_cloud() 
     world.node.start();
     let status = world.node.await_open("main");
     assert_eq!(status["volume"], world.volume, "{status:#}");
+    world.await_written();
     let calls = world.ec2.calls().len();
 
     world.node.reboot();
@@ -328,4 +349,98 @@ fn the_fleet_is_read_page_by_page_by_anybody_and_shows_who_stands_out() {
     assert_eq!(of("a")["odd"], json!([]), "{one:#}");
     assert_eq!(of("b")["odd"], json!(["unattached", "younger"]), "{one:#}");
     assert_eq!(fleet(&["--cluster", "nobody's"]).0, Some(5), "no such cluster");
+}
+
+#[test]
+fn whose_data_it_was_is_remembered_in_tags_and_goes_on_with_them_on_the_next_instance() {
+    crate::needs_root!();
+    let mut world = World::new();
+    world.configure(&world.by_id());
+    world.node.start();
+    let status = world.node.await_open("main");
+    let tags = world.await_written();
+    let print = &status["data_dir"]["fingerprint"];
+    assert_eq!(tags["volhold/fs-uuid"], status["fs_uuid"], "{tags:#}");
+    assert_eq!(tags["volhold/cluster-id"], print["cluster_id"], "{tags:#}");
+    assert_eq!(tags["volhold/member-id"], print["member_id"], "{tags:#}");
+    assert_eq!(tags["volhold/volume"], world.volume, "{tags:#}");
+    assert_eq!(tags["volhold/holder"], format!("{} main", world.own.id), "{tags:#}");
+    assert!(tags["volhold/progress"].as_str().is_some_and(|progress| progress.contains("keys=")), "{tags:#}");
+    assert!(tags["volhold/formatted"].is_null(), "volhold did not make it: {tags:#}");
+    assert_eq!(tags["k8s.io/etcd/main"], "a/a,b,c", "{tags:#}");
+
+    // The instance ends, and another one with nothing on its disks has the volume.
+    world.replace();
+    world.node.start();
+    let status = world.node.await_open("main");
+    assert_eq!(&status["data_dir"]["fingerprint"]["cluster_id"], &tags["volhold/cluster-id"], "{status:#}");
+}
+
+#[test]
+fn a_volume_whose_bytes_are_gone_is_not_formatted_for_its_tags_remember_it() {
+    crate::needs_root!();
+    let mut world = World::with(&json!({ "hours": 1 }));
+    world.configure(&world.by_id());
+    world.node.start();
+    world.node.await_open("main");
+    world.await_written();
+    world.replace();
+    // Every byte is zero, as on a new volume, and it is as young as one.
+    run("blkdiscard", &["--force", &world.device.name()]);
+    let before = world.device.sha256();
+    world.node.start();
+    let status = world.node.await_held("main", "history-says-used");
+    let message = status["reasons"][0]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("its tags say so"), "{status:#}");
+    assert_eq!(world.device.sha256(), before, "it was written to");
+}
+
+#[test]
+fn another_filesystem_than_the_tags_name_is_neither_checked_nor_mounted() {
+    crate::needs_root!();
+    let mut world = World::with(&json!({ "hours": 1 }));
+    world.configure(&world.by_id());
+    world.node.start();
+    world.node.await_open("main");
+    world.await_written();
+    world.replace();
+    disk::mkfs_ext4(world.device.node(), None);
+    let before = world.device.sha256();
+    world.node.start();
+    world.node.await_held("main", "filesystem-replaced");
+    assert_eq!(world.device.sha256(), before, "it was written to");
+}
+
+#[test]
+fn tags_that_may_not_be_written_are_told_once_and_cost_nothing_else() {
+    crate::needs_root!();
+    let mut world = World::new();
+    world.ec2.rig(
+        "fault",
+        &json!({ "action": "CreateTags", "code": "UnauthorizedOperation", "status": 403, "times": 1000 }),
+    );
+    world.configure(&world.by_id());
+    world.node.start();
+    world.node.await_open("main");
+    let status = world.node.await_status("main", "the trouble", |status| !status["witness"]["trouble"].is_null());
+    assert_eq!(status["witness"]["trouble"]["code"], "witness-unreachable", "{status:#}");
+    let message = status["witness"]["trouble"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("ec2:CreateTags is not permitted"), "{status:#}");
+    assert_eq!((&status["gate"], &status["would_hold"]), (&json!("open"), &json!(false)), "{status:#}");
+    assert_eq!(status["warnings"], json!([]), "{status:#}");
+    world.node.stop_agent();
+    let log = std::fs::read_to_string(world.node.path("agent.log")).expect("the log");
+    assert_eq!(log.matches("ec2:CreateTags is not permitted").count(), 1, "{log}");
+}
+
+#[test]
+fn who_does_not_want_tags_gets_none() {
+    crate::needs_root!();
+    let mut world = World::new();
+    world.configure(&format!("{}\nwitness = \"read\"", world.by_id()));
+    world.node.start();
+    let status = world.node.await_open("main");
+    assert!(status["witness"].is_null(), "{status:#}");
+    assert_eq!(world.node.stop_agent(), Some(0));
+    assert_eq!(world.ec2.count("CreateTags"), 0);
 }

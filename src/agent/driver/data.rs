@@ -164,6 +164,7 @@ impl Driver {
         if let Err(error) = files::open_gate(&self.run, &self.config.name, &published) {
             tracing::error!(event = "gate.unwritten", guard = %self.config.name, error = %crate::agent::chain(&error), "cannot open the gate");
         }
+        self.read_records().await;
         let grows = how == StartKind::Fresh;
         // Of the volume only what is published can be watched; what appears beside that is found by the clock.
         match publish.entry_of(&data_dir).and_then(|entry| Some((entry, entry.place_of(&data_dir)?))) {

@@ -3,6 +3,7 @@
 use super::{Driver, SHORT, blocking};
 use crate::agent::volume_root::VolumeRoot;
 use crate::agent::{bypass, evidence};
+use crate::cloud::Provider;
 use crate::model::{Fact, FsUuid, Mode, Observed, Reason, Records, VolumeId};
 use std::os::fd::AsFd;
 
@@ -90,6 +91,18 @@ impl Driver {
         match blocking(SHORT, move || memory.keep_on_both(&volume_id, fs_uuid, &facts, root.as_fd())).await {
             Ok(kept) => kept.map_err(|error| error.reason()),
             Err(stuck) => Err(stuck.reason("writing the ledgers of node and volume")),
+        }
+    }
+
+    /// What stands on record now that the gate is open, for whoever tells it on.
+    pub(super) async fn read_records(&mut self) {
+        match self.provider {
+            Provider::Ebs(_) => {}
+            Provider::Local(_) => return,
+        }
+        let Ok(root) = self.mounted_root(false).await else { return };
+        if let Observed::Seen(records) = self.of_both(&root).await {
+            self.marked = Some((records, None));
         }
     }
 

@@ -100,6 +100,7 @@ impl Driver {
             since: self.since,
             timings: self.timings.told(),
             figures: self.figures(),
+            witness: self.witness.as_ref().map(crate::cloud::witness::writer::Writer::status),
         }
     }
 

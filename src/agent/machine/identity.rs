@@ -5,6 +5,7 @@ use crate::model::{
     Adoption, Claim, DeviceReading, FilesystemFacts, FormatEvidence, FormatHistory, Mode, Observed, Reason, ReasonCode,
     Records, SecondReading,
 };
+use std::borrow::Cow;
 
 /// Identity is settled before anything writes: fsck, journal replay and mount come after.
 pub(super) fn objections_to_identity(filesystem: &FilesystemFacts, found: &Found) -> Vec<Reason> {
@@ -21,7 +22,7 @@ pub(super) fn objections_to_identity(filesystem: &FilesystemFacts, found: &Found
         ));
     }
     let records = match &found.records {
-        Observed::Seen(records) => records,
+        Observed::Seen(records) => remembered(records, found),
         Observed::Unknown(why) => {
             reasons.push(Reason::new(
                 ReasonCode::LedgerBroken,
@@ -83,6 +84,15 @@ pub(super) fn objections_to_identity(filesystem: &FilesystemFacts, found: &Found
     reasons
 }
 
+/// What the node remembers, and where it has nothing the tags on the volume: they are known where EC2 was asked for the volume
+/// anyway. Where it was not, nothing is missing: what the node knows is enough.
+fn remembered<'a>(records: &'a Records, found: &Found) -> Cow<'a, Records> {
+    match &found.witness {
+        Observed::Seen(Some(witness)) => Cow::Owned(records.with_witness(witness)),
+        Observed::Seen(None) | Observed::Unknown(_) => Cow::Borrowed(records),
+    }
+}
+
 /// The attachment of the intent never ended: same boot, and where the kernel counts attachments, the same one.
 fn same_attachment(found: &Found, intent: &crate::model::OpenIntent) -> bool {
     intent.boot_id == found.boot_id
@@ -104,7 +114,7 @@ pub(super) fn format_evidence(
     };
     let history = match &found.records {
         Observed::Unknown(why) => Observed::Seen(FormatHistory::Broken { detail: why.detail().to_owned() }),
-        Observed::Seen(records) => Observed::Seen(history_of(records, found)),
+        Observed::Seen(records) => history_of(records, found),
     };
     FormatEvidence {
         device: Observed::Seen(found.facts.clone()),
@@ -118,31 +128,37 @@ pub(super) fn format_evidence(
     }
 }
 
-fn history_of(records: &Records, found: &Found) -> FormatHistory {
+fn history_of(records: &Records, found: &Found) -> Observed<FormatHistory> {
     // `--replacement` and `--new-cluster` say that starting from nothing is meant; that lifts memory and nothing else.
     let meant = match records.adoption {
         Some(Adoption::Replacement | Adoption::NewCluster) => true,
         Some(Adoption::Identity | Adoption::Restored) | None => false,
     };
+    let used = |says: String| Observed::Seen(FormatHistory::Used { says });
+    match &found.witness {
+        // Whatever it says: volhold writes tags on volumes that it has opened.
+        Observed::Seen(Some(witness)) if !meant => return used(format!("its tags say so ({})", witness.words())),
+        Observed::Seen(Some(_) | None) => {}
+        Observed::Unknown(why) if !meant => return Observed::Unknown(why.clone()),
+        Observed::Unknown(_) => {}
+    }
     if let Some(intent) = &records.open_intent {
-        return FormatHistory::UnfinishedIntent {
+        return Observed::Seen(FormatHistory::UnfinishedIntent {
             fs_uuid: intent.fs_uuid,
             same_attachment: same_attachment(found, intent),
-        };
+        });
     }
     if meant {
-        return FormatHistory::None;
+        return Observed::Seen(FormatHistory::None);
     }
     if let Some(at) = records.held_data_at {
-        return FormatHistory::Used { says: format!("the record says that it held etcd data ({at})") };
+        return used(format!("the record says that it held etcd data ({at})"));
     }
     if let Some(pin) = &records.pin {
-        return FormatHistory::Used {
-            says: format!("the record pins cluster {} member {} to it", pin.cluster_id, pin.member_id),
-        };
+        return used(format!("the record pins cluster {} member {} to it", pin.cluster_id, pin.member_id));
     }
     if let Some(uuid) = records.fs_uuids.last() {
-        return FormatHistory::Used { says: format!("the record names filesystem {uuid} on it") };
+        return used(format!("the record names filesystem {uuid} on it"));
     }
-    FormatHistory::None
+    Observed::Seen(FormatHistory::None)
 }

@@ -1,6 +1,8 @@
 //! Walks every path of the machine through a small world whose answers may be good, bad or missing, and asserts on each
 //! what must hold on all.
 
+mod witness;
+
 use super::*;
 use crate::model::{
     BlkidAnswer, BlkidName, BootId, ClusterId, Content, ContentClass, DataDirReport, DevNum, DeviceUse, DirRole,
@@ -63,6 +65,7 @@ fn found(place: Place, records: Observed<Records>, gate_open: bool) -> Found {
         records,
         identity: Observed::Seen(Identity::Matches),
         origin: Observed::Seen(Origin::NoProvider),
+        witness: Observed::Seen(None),
         gate_open,
         boot_id: BootId("boot".into()),
         now: Time::from_unix(NOW).expect("a time"),
@@ -183,6 +186,7 @@ fn evidence(volume: Observed<VolumeReading>, records: Observed<Records>) -> Star
         running: Observed::Seen(None),
         age: Observed::Seen(VolumeAge::NoProvider),
         siblings: crate::model::Siblings::not_named(),
+        witness: Observed::Seen(None),
     }
 }
 
@@ -569,11 +573,13 @@ fn what_the_provider_knows_goes_into_the_decision_about_formatting() {
     let mut without = found(Place::Free, Observed::Seen(Records::default()), false);
     without.identity = unknown();
     without.origin = unknown();
+    without.witness = unknown();
     let (zero, _) = readings(Fstype::Ext4).into_iter().find(|(_, proves)| *proves).expect("a blank one");
     let knowledge = Knowledge {
         identity: Observed::Seen(Identity::Matches),
         origin: Observed::Seen(Origin::Provider { encrypted: false, from_snapshot: None, young: true }),
         age: Observed::Seen(VolumeAge::Young),
+        witness: Observed::Seen(None),
     };
     for (known, formats) in [(None, false), (Some(knowledge), true)] {
         let guard = Guard::new(policy(Mode::Enforce, FormatPolicy::IfBlank, Fstype::Ext4));

@@ -350,7 +350,7 @@ fn second_line(second: &Observed<SecondReading>) -> Option<EvidenceLine> {
 }
 
 fn start_lines(start: &StartEvidence, superblock_shown: bool) -> Vec<EvidenceLine> {
-    let StartEvidence { volume_id: _, filesystem, volume, records, running, age, siblings } = start;
+    let StartEvidence { volume_id: _, filesystem, volume, records, running, age, siblings, witness } = start;
     let mut lines = Vec::new();
     match filesystem {
         // Seen through a mount, not as bytes.
@@ -394,6 +394,11 @@ fn start_lines(start: &StartEvidence, superblock_shown: bool) -> Vec<EvidenceLin
             lines.push(EvidenceLine::new("cluster", Mark::Fine, says));
         }
         Observed::Unknown(why) => lines.push(unknown("cluster", why)),
+    }
+    match witness {
+        Observed::Seen(Some(witness)) => lines.push(EvidenceLine::new("tags", Mark::Found, witness.words())),
+        Observed::Seen(None) | Observed::Unknown(Why::NotRun { .. }) => {}
+        Observed::Unknown(why) => lines.push(unknown("tags", why)),
     }
     lines
 }

@@ -239,9 +239,9 @@ pub const RELEASED_BY_OPERATOR: Page = Page {
 
 pub const WITNESS_UNREACHABLE: Page = Page {
     severity: Severity::Information,
-    cause: "the record kept with the provider could not be read",
-    found: "The volume's tags were not readable: no network, no permission, or a rate limit.",
-    means: "The decision was made from the records on the node and on the volume alone.",
+    cause: "what the volume holds cannot be kept in its tags",
+    found: "The tags volhold/… of the volume were not written: no permission (ec2:CreateTags), no network, or 50 tags already.",
+    means: "Nothing is held for it. The records on the node and on the volume are kept as ever.",
     without: "One record fewer between a mistake and the data.",
     check: &["volhold status", "aws ec2 describe-tags --filters Name=resource-id,Values={volume}"],
     choices: &[RETRY],

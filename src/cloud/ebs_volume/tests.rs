@@ -68,6 +68,10 @@ impl Ec2 for Fake {
         found.attachments.push(attached(&here.instance.0, AttachState::Attached));
         if lost { Err(ApiError { code: Code::NoAnswer, action: "AttachVolume", said: String::new() }) } else { Ok(()) }
     }
+
+    async fn tag(&self, _here: &Here, volume: &VolumeId, _tags: &[(&'static str, String)]) -> Result<(), ApiError> {
+        self.call("CreateTags", volume.to_string()).map(drop)
+    }
 }
 
 fn attached(instance: &str, state: AttachState) -> Attached {

@@ -208,7 +208,7 @@ pub fn history(history: &Observed<FormatHistory>, objections: &mut Objections) {
             let message = format!("the ledger that would say whether this volume was ever used is broken: {detail}");
             objections.add(Rank::History, Reason::new(ReasonCode::LedgerBroken, message));
         }
-        Observed::Unknown(why) => objections.unknown("the ledger of this volume", why),
+        Observed::Unknown(why) => objections.unknown("the memory of this volume, in ledgers and tags,", why),
     }
 }
 

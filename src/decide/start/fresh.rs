@@ -7,6 +7,7 @@ use super::words::unknown;
 use super::{Kind, Objections};
 use crate::model::{
     FilesystemFacts, Observed, Reason, ReasonCode, Records, Sibling, Siblings, StartPolicy, Time, VolumeAge, Why,
+    Witness,
 };
 use serde_json::json;
 
@@ -150,6 +151,35 @@ fn nothing_unexplained(situation: &Situation<'_>, policy: &StartPolicy, objectio
     );
     let detail = json!({ "root_entries": unexplained });
     objections.add(Kind::NotFresh, Reason::new(ReasonCode::UnknownData, message).with_detail(detail));
+}
+
+/// Tags that speak of an earlier use without saying which; and tags that nobody could ask for. What they do say counts as
+/// any record does.
+pub fn by_witness(
+    situation: &Situation<'_>,
+    records: &Records,
+    witness: &Observed<Option<Witness>>,
+    objections: &mut Objections,
+) {
+    match witness {
+        Observed::Seen(Some(witness)) if !witness.not_understood.is_empty() => {
+            let message = format!(
+                "there is nothing in {}, and tags on the volume speak of an earlier use in words that this version does not \
+                 understand: {}",
+                situation.selected_in_words(),
+                witness.not_understood.join(", ")
+            );
+            let detail = json!({ "witness": witness });
+            objections.add(Kind::NotFresh, Reason::new(ReasonCode::BlankReplacement, message).with_detail(detail));
+        }
+        Observed::Seen(Some(_) | None) => {}
+        // The ledgers say it already.
+        Observed::Unknown(_) if records.pin.is_some() => {}
+        Observed::Unknown(why) => {
+            let what = "what volhold's tags on the volume say of an earlier use";
+            objections.add(Kind::NotFresh, unknown(what, why));
+        }
+    }
 }
 
 /// A new cluster's volumes are made together. One that is empty while another member's was there long before stands in for

@@ -3,6 +3,7 @@
 mod enumerated;
 mod published;
 mod rows;
+mod witness;
 
 use super::*;
 use crate::model::{
@@ -129,6 +130,7 @@ fn first_look(volume: VolumeReading) -> StartEvidence {
         running: Observed::Seen(None),
         age: Observed::Seen(VolumeAge::NoProvider),
         siblings: Siblings::not_named(),
+        witness: Observed::Seen(None),
     }
 }
 

@@ -57,6 +57,7 @@ fn say(run: &Path, gate: Gate, reasons: &[ReasonCode]) {
         since: Time::from_unix(0).unwrap(),
         timings: vec![],
         figures: Default::default(),
+        witness: None,
     };
     let status = Status {
         api_version: "volhold/v1".into(),

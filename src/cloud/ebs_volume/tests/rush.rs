@@ -124,6 +124,10 @@ impl Ec2 for Seat {
         assert_eq!(account.attached.insert(here.instance.clone(), now), None, "{} took two volumes", here.instance);
         Ok(())
     }
+
+    async fn tag(&self, _here: &Here, _volume: &VolumeId, _tags: &[(&'static str, String)]) -> Result<(), ApiError> {
+        unreachable!("nothing is open here")
+    }
 }
 
 /// A master that boots.

@@ -1,0 +1,178 @@
+//! What tags on the volume itself remember of it: the one memory that outlives both the instance and the filesystem.
+//!
+//! It is a record like the ledgers, but may be older than they are (it is written rarely, and may not be permitted), so it
+//! speaks only where they are silent: [`Records::with_witness`].
+
+use super::{Adoption, ClusterId, FsUuid, HighWater, MemberId, Pin, Records, Time, VolumeId};
+use serde::{Deserialize, Serialize};
+
+/// What volhold's tags on one volume say. Each part may be missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Witness {
+    /// The volume that they were written for. Another one than the volume that has them: they were copied.
+    pub volume: Option<VolumeId>,
+    pub fs_uuid: Option<FsUuid>,
+    /// When volhold made that filesystem, and on which instance. `None`: somebody else did, or it is not known.
+    pub formatted: Option<(Time, String)>,
+    pub cluster_id: Option<ClusterId>,
+    pub member_id: Option<MemberId>,
+    /// Relative to the volume's root.
+    pub data_dir: Option<String>,
+    /// Durable progress when they were written. `None`: no data was seen so far.
+    pub mark: Option<HighWater>,
+    /// When they were last written.
+    pub seen_at: Option<Time>,
+    /// Who had the volume then: instance and guard. Information only; nothing is decided by it.
+    pub holder: Option<String>,
+    /// Tags of volhold whose value this version does not understand: `KEY=VALUE`.
+    #[serde(default)]
+    pub not_understood: Vec<String>,
+}
+
+impl Witness {
+    /// For a sentence that begins with what the tags are.
+    pub fn words(&self) -> String {
+        let mut parts = Vec::new();
+        if let Some(uuid) = self.fs_uuid {
+            parts.push(format!("filesystem {uuid}"));
+        }
+        if let (Some(cluster), Some(member)) = (self.cluster_id, self.member_id) {
+            parts.push(format!("cluster {cluster}, member {member}"));
+        }
+        if let Some(HighWater { keys: Some(keys), .. }) = &self.mark {
+            parts.push(format!("{keys} keys"));
+        }
+        if let Some(at) = self.seen_at {
+            parts.push(format!("seen at {at}"));
+        }
+        if let Some(volume) = &self.volume {
+            parts.push(format!("written for {volume}"));
+        }
+        if !self.not_understood.is_empty() {
+            parts.push(format!("not understood: {}", self.not_understood.join(", ")));
+        }
+        if parts.is_empty() { "that volhold had it before".to_owned() } else { parts.join(", ") }
+    }
+}
+
+impl Records {
+    /// The ledgers, and where they are silent what the witness says.
+    ///
+    /// A pin is newer than any tag, for tags are made from pins; a person who said that this starts empty spoke about what the
+    /// tags remember, too. In both cases they add nothing. Else each of filesystem, identity and data counts where the
+    /// ledgers have none.
+    pub fn with_witness(&self, witness: &Witness) -> Records {
+        let meant_empty = match self.adoption {
+            Some(Adoption::NewCluster | Adoption::Replacement) => true,
+            Some(Adoption::Identity | Adoption::Restored) | None => false,
+        };
+        let mut records = self.clone();
+        if self.pin.is_some() || meant_empty {
+            return records;
+        }
+        let Witness {
+            volume: _,
+            fs_uuid,
+            formatted: _,
+            cluster_id,
+            member_id,
+            data_dir,
+            mark,
+            seen_at,
+            holder: _,
+            not_understood: _,
+        } = witness;
+        // Without a time of its own it is still a time at which there was data.
+        let at = seen_at.unwrap_or(Time(jiff::Timestamp::UNIX_EPOCH));
+        if records.fs_uuids.is_empty() {
+            records.fs_uuids.extend(*fs_uuid);
+        }
+        if let (Some(cluster_id), Some(member_id), Some(data_dir)) = (cluster_id, member_id, data_dir) {
+            records.pin = Some(Pin {
+                cluster_id: *cluster_id,
+                member_id: *member_id,
+                name: None,
+                data_dir: data_dir.clone(),
+                fs_uuid: *fs_uuid,
+                at,
+            });
+        }
+        if let Some(mark) = mark {
+            records.held_data_at = records.held_data_at.or(Some(at));
+            records.high_water = records.high_water.or_else(|| Some(mark.clone()));
+        }
+        records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn witness() -> Witness {
+        Witness {
+            fs_uuid: Some(FsUuid(uuid::Uuid::from_u128(1))),
+            cluster_id: Some(ClusterId(7)),
+            member_id: Some(MemberId(8)),
+            data_dir: Some("data".to_owned()),
+            mark: Some(HighWater {
+                data_dir: "data".to_owned(),
+                cluster_id: Some(ClusterId(7)),
+                member_id: Some(MemberId(8)),
+                term: Some(2),
+                consistent_index: Some(10),
+                revision: Some(5),
+                wal_last_index: Some(12),
+                keys: Some(3),
+            }),
+            seen_at: Time::from_unix(1_800_000_000),
+            ..Witness::default()
+        }
+    }
+
+    #[test]
+    fn where_the_ledgers_are_silent_the_witness_speaks() {
+        let records = Records::default().with_witness(&witness());
+        assert_eq!(records.fs_uuids, [FsUuid(uuid::Uuid::from_u128(1))]);
+        assert_eq!(records.pin.as_ref().map(|pin| (pin.cluster_id, pin.member_id)), Some((ClusterId(7), MemberId(8))));
+        assert_eq!(records.held_data_at, Time::from_unix(1_800_000_000));
+        assert_eq!(records.high_water.unwrap().revision, Some(5));
+        // Of a witness without a time the data is no less seen.
+        let timeless = Witness { seen_at: None, ..witness() };
+        assert!(Records::default().with_witness(&timeless).held_data_at.is_some());
+    }
+
+    #[test]
+    fn a_pin_and_a_person_who_meant_an_empty_start_outweigh_it() {
+        let pinned = Records {
+            pin: Some(Pin {
+                cluster_id: ClusterId(1),
+                member_id: MemberId(1),
+                name: None,
+                data_dir: "x".to_owned(),
+                fs_uuid: None,
+                at: Time::from_unix(1).unwrap(),
+            }),
+            ..Records::default()
+        };
+        assert_eq!(pinned.with_witness(&witness()), pinned);
+        for (answer, silences) in [
+            (Adoption::NewCluster, true),
+            (Adoption::Replacement, true),
+            (Adoption::Identity, false),
+            (Adoption::Restored, false),
+        ] {
+            let answered = Records { adoption: Some(answer), ..Records::default() };
+            assert_eq!(answered.with_witness(&witness()) == answered, silences, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_filesystem_that_the_ledgers_accepted_stays_the_accepted_one() {
+        let accepted = FsUuid(uuid::Uuid::from_u128(2));
+        let records = Records { fs_uuids: vec![accepted], ..Records::default() }.with_witness(&witness());
+        assert_eq!(records.fs_uuids, [accepted]);
+    }
+}
