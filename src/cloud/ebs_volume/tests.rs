@@ -150,6 +150,23 @@ async fn a_free_volume_takes_three_calls_and_one_look_afterwards() {
 }
 
 #[tokio::test]
+async fn what_ec2_said_before_it_attached_a_volume_is_known_when_the_kernel_shows_it() {
+    let mut tagged = volume(1, "a/a");
+    tagged.tags.insert("volhold/volume".into(), tagged.id.to_string());
+    let facts = facts(&tagged.id, tagged.size);
+    let hub = hub(World { volumes: vec![tagged], ..World::default() });
+    let mut own = by_id(&hub, 1);
+    assert!(own.known_already(&facts).witness.seen().is_none(), "nobody was asked yet");
+    assert!(matches!(own.bring(May::Attach).await, Brought::Waits(_)));
+    let known = own.known_already(&facts);
+    assert!(matches!(known.witness, Observed::Seen(Some(_))), "{known:?}");
+    assert_eq!(known.identity, Observed::Seen(Identity::Matches));
+    // Nor is it asked for again.
+    assert_eq!(own.knowledge(&facts).await, known);
+    assert_eq!(actions(&hub).len(), 3);
+}
+
+#[tokio::test]
 async fn looking_every_second_asks_ec2_ever_more_rarely() {
     let hub =
         hub(World { volumes: vec![Volume { state: VolumeState::Creating, ..volume(1, "a/a") }], ..World::default() });
