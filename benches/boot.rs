@@ -21,8 +21,25 @@ fn main() {
     }
     let dir = folder();
     let disks = [volume(dir.path(), "main"), volume(dir.path(), "events")];
+    opens(&Node::new(dir.path(), &disks[..1]), "one guard");
     let node = Node::new(dir.path(), &disks);
+    opens(&node, "two guards at once");
 
+    let agent = node.agent();
+    for guard in ["main", "events"] {
+        assert!(node.volhold(&["wait", guard]).status().expect("it runs").success(), "{guard} opens");
+    }
+    print!("{}", run(VOLHOLD, &["--config", &node.config, "status", "--timings"]));
+    idle(&agent);
+    end(agent);
+    node.reboot();
+
+    let binary = std::fs::metadata(VOLHOLD).expect("the binary").len();
+    println!("binary: {:.1} MiB", binary as f64 / f64::from(1 << 20));
+}
+
+/// From the start of the agent to the open gate of `main`, again and again.
+fn opens(node: &Node, what: &str) {
     let (mut whole, mut ours, mut fsck) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..TURNS {
         node.reboot();
@@ -39,23 +56,12 @@ fn main() {
         end(agent);
     }
     println!(
-        "agent started to `volhold wait` returned, two guards at once: {:.1} ms, of them fsck {:.1} ms, besides {:.1} ms",
+        "agent started to `volhold wait` returned, {what}: {:.1} ms, of them fsck {:.1} ms, besides {:.1} ms",
         median(&mut whole),
         median(&mut fsck),
         median(&mut ours)
     );
     node.reboot();
-    let agent = node.agent();
-    for guard in ["main", "events"] {
-        assert!(node.volhold(&["wait", guard]).status().expect("it runs").success(), "{guard} opens");
-    }
-    print!("{}", run(VOLHOLD, &["--config", &node.config, "status", "--timings"]));
-    idle(&agent);
-    end(agent);
-    node.reboot();
-
-    let binary = std::fs::metadata(VOLHOLD).expect("the binary").len();
-    println!("binary: {:.1} MiB", binary as f64 / f64::from(1 << 20));
 }
 
 /// Anonymous memory, and how often the agent's threads gave up the processor of their own in a quiet half minute.
@@ -126,7 +132,8 @@ struct Node {
 }
 
 impl Node {
-    fn new(dir: &Path, disks: &[Loop; 2]) -> Self {
+    /// `main`, and `events` where there is a second disk.
+    fn new(dir: &Path, disks: &[Loop]) -> Self {
         let at = dir.display();
         let mut text = format!("[paths]\nstate = \"{at}/state\"\nrun = \"{at}/run\"\n");
         for (name, disk) in ["main", "events"].into_iter().zip(disks) {
@@ -138,7 +145,10 @@ impl Node {
         }
         let config = dir.join("config.toml");
         std::fs::write(&config, text).expect("written");
-        std::fs::create_dir(dir.join("state")).expect("a folder");
+        let state = dir.join("state");
+        if !state.exists() {
+            std::fs::create_dir(state).expect("a folder");
+        }
         Node { config: config.to_string_lossy().into_owned(), dir: dir.to_owned() }
     }
 

@@ -14,12 +14,12 @@ mod etcd_files;
 mod keeper;
 mod parent;
 
-pub use blocking::{examine_volume_blocking, probe_blocking};
+pub use blocking::probe_blocking;
 pub use child::child_main;
 pub use confine::landlock_holds;
 pub use etcd_files::{etcd_file, facts, hash, state};
 pub use keeper::Keeper;
-pub use parent::{Deadline, examine_volume, mark, probe, running, second_reading};
+pub use parent::{Deadline, examine_volume, mark, probe, second_reading};
 
 use crate::etcd::VolumeHints;
 use crate::model::{
@@ -38,10 +38,8 @@ pub(crate) enum Request {
     Probe(ProbeRequest),
     /// Standard input is a block device: read the telling regions again.
     SecondReading { first_digest: String, size_before: u64 },
-    /// Standard input is the root directory of a volume.
+    /// Standard input is the root directory of a volume: its data dirs, and which etcd runs on them.
     Volume(VolumeHints),
-    /// Standard input is the root directory of a volume: which etcd runs on it?
-    Running(VolumeHints),
     /// Standard input is the root directory of a volume: durable progress of this data dir.
     Mark { data_dir: String },
     /// Standard input is a data dir: all of it.

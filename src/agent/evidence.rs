@@ -103,12 +103,9 @@ pub async fn start_evidence(
         super::same_allowance(records, asked.run, &asked.config.name, &asked.memory.here.boot_id, asked.fs_uuid());
     }
     let hints = asked.hints();
-    let (volume, running) = match (root.try_clone(), root.try_clone()) {
-        (Ok(first), Ok(second)) => (
-            worker::examine_volume(first, &hints, Deadline::quiet(LOOK)).await,
-            worker::running(second, &hints, Deadline::quiet(LOOK)).await,
-        ),
-        (Err(error), _) | (_, Err(error)) => {
+    let (volume, running) = match root.try_clone() {
+        Ok(root) => worker::examine_volume(root, &hints, Deadline::quiet(LOOK)).await,
+        Err(error) => {
             let why = Why::Unreadable { detail: error.to_string() };
             (Observed::Unknown(why.clone()), Observed::Unknown(why))
         }

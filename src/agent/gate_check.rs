@@ -119,12 +119,9 @@ async fn look(guard: &GuardConfig, published: &files::Published, memory: &Memory
         volume_id: Some(published.volume_id.clone()),
     };
     let unreadable = |error: std::io::Error| Reason::new(ReasonCode::Unreadable, error.to_string());
-    let (first, second) = (root.try_clone().map_err(unreadable)?, root.try_clone().map_err(unreadable)?);
-    Ok(Looked {
-        volume: worker::examine_volume(first, &hints, Deadline::quiet(LIMIT)).await,
-        running: worker::running(second, &hints, Deadline::quiet(LIMIT)).await,
-        records,
-    })
+    let root = root.try_clone().map_err(unreadable)?;
+    let (volume, running) = worker::examine_volume(root, &hints, Deadline::quiet(LIMIT)).await;
+    Ok(Looked { volume, running, records })
 }
 
 /// The filesystem as it was examined when it was published; the mount of the same device number still stands.

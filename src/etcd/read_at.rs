@@ -19,6 +19,8 @@ pub trait ReadAt {
     fn next_data(&self, offset: u64) -> u64 {
         offset
     }
+    /// `len` bytes at `offset` will be read soon. A source that can fetches them meanwhile; nothing depends on it.
+    fn will_need(&self, _offset: u64, _len: u64) {}
 }
 
 impl ReadAt for File {
@@ -45,6 +47,13 @@ impl ReadAt for File {
             // It will be read, and that will say what is wrong with it.
             Err(_) => offset,
         }
+    }
+
+    /// posix_fadvise(2), `POSIX_FADV_WILLNEED`: the kernel begins to read and does not wait. A filesystem that cannot, and a
+    /// disk that fails, are met by the read that follows.
+    fn will_need(&self, offset: u64, len: u64) {
+        let Some(len) = std::num::NonZeroU64::new(len) else { return };
+        let _told = rustix::fs::fadvise(self, offset, Some(len), rustix::fs::Advice::WillNeed);
     }
 }
 
@@ -99,6 +108,13 @@ impl ReadAt for Window<'_> {
         match buf.get_mut(..n) {
             Some(part) => self.inner.read_at(part, at),
             None => Ok(0),
+        }
+    }
+
+    fn will_need(&self, offset: u64, len: u64) {
+        let len = len.min(self.len.saturating_sub(offset));
+        if let Some(at) = self.start.checked_add(offset) {
+            self.inner.will_need(at, len);
         }
     }
 }

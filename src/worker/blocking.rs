@@ -1,8 +1,7 @@
 //! The same questions for callers without a runtime: the verbs of the command line.
 
 use super::{Deadline, parent};
-use crate::etcd::VolumeHints;
-use crate::model::{DeviceReading, Observed, VolumeReading, Why};
+use crate::model::{DeviceReading, Why};
 use crate::probe::ProbeRequest;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,13 +25,5 @@ pub fn probe_blocking(
         Err(error) => {
             crate::probe::assemble(std::iter::empty(), Why::ReaderFailed { detail: format!("no runtime: {error}") })
         }
-    }
-}
-
-/// [`parent::examine_volume`], waited for.
-pub fn examine_volume_blocking(root: OwnedFd, hints: &VolumeHints, deadline: Deadline) -> Observed<VolumeReading> {
-    match wait(parent::examine_volume(root, hints, deadline)) {
-        Ok(reading) => reading,
-        Err(error) => Observed::Unknown(Why::ReaderFailed { detail: format!("no runtime: {error}") }),
     }
 }

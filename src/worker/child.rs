@@ -38,7 +38,7 @@ fn ready(request: &Request) -> std::io::Result<Confinement> {
         Request::Probe(_) | Request::SecondReading { .. } | Request::File { .. } | Request::State => {
             Given::Bytes(stdin.as_fd())
         }
-        Request::Volume(_) | Request::Running(_) => {
+        Request::Volume(_) => {
             etcd::remember_lock_owners(stdin.as_fd());
             Given::Tree(stdin.as_fd())
         }
@@ -80,10 +80,12 @@ fn answer(request: &Request) -> std::io::Result<()> {
             let device = file(input)?;
             say(&Line::SecondReading(probe::second_reading(&device, first_digest, *size_before)))?;
         }
-        Request::Volume(hints) => say(&Line::Volume(Box::new(etcd::examine_volume(input, hints))))?,
-        Request::Running(hints) => {
+        Request::Volume(hints) => {
             let reading = etcd::examine_volume(input, hints);
-            say(&Line::Running(etcd::running_on(input, &reading)))?;
+            // Asked last: an etcd that began while the volume was read is seen.
+            let running = etcd::running_on(input, &reading);
+            say(&Line::Volume(Box::new(reading)))?;
+            say(&Line::Running(running))?;
         }
         Request::Mark { data_dir } => say(&Line::Mark(mark(input, data_dir)))?,
         Request::Facts => {

@@ -85,28 +85,29 @@ pub async fn second_reading(
     conclude(outcome, seen).and_then_observed()
 }
 
-/// Finds and reads every data dir below `root`.
-pub async fn examine_volume(root: OwnedFd, hints: &VolumeHints, deadline: Deadline) -> Observed<VolumeReading> {
-    let mut seen = None;
-    let outcome = run(root, &Request::Volume(hints.clone()), deadline, |line| {
-        if let Line::Volume(answer) = line {
-            seen = Some(*answer);
-        }
+/// Finds and reads every data dir below `root`, and says which etcd, if any, runs on one of them.
+pub async fn examine_volume(
+    root: OwnedFd,
+    hints: &VolumeHints,
+    deadline: Deadline,
+) -> (Observed<VolumeReading>, Observed<Option<RunningEtcd>>) {
+    let (mut reading, mut running) = (None, None);
+    let outcome = run(root, &Request::Volume(hints.clone()), deadline, |line| match line {
+        Line::Volume(answer) => reading = Some(*answer),
+        Line::Running(answer) => running = Some(answer),
+        Line::Confined(_)
+        | Line::Probe(_)
+        | Line::SecondReading(_)
+        | Line::Mark(_)
+        | Line::Pages { .. }
+        | Line::Facts(_)
+        | Line::Hash(_)
+        | Line::File(_)
+        | Line::State(_)
+        | Line::Done => {}
     })
     .await;
-    conclude(outcome, seen)
-}
-
-/// Which etcd, if any, runs on the volume below `root`?
-pub async fn running(root: OwnedFd, hints: &VolumeHints, deadline: Deadline) -> Observed<Option<RunningEtcd>> {
-    let mut seen = None;
-    let outcome = run(root, &Request::Running(hints.clone()), deadline, |line| {
-        if let Line::Running(answer) = line {
-            seen = Some(answer);
-        }
-    })
-    .await;
-    conclude(outcome, seen).and_then_observed()
+    (conclude(outcome.clone(), reading), conclude(outcome, running).and_then_observed())
 }
 
 /// Durable progress of one data dir.

@@ -95,7 +95,8 @@ pub(in crate::cli) fn read(root: &Path, hints: VolumeHints) -> Result<VolumeRead
             .advise("a device or an image: volhold inspect"));
     }
     let dir = File::open(root).map_err(|e| io_failure(format!("cannot open {}", root.display()), &e))?;
-    match block_on(worker::examine_volume(dir.into(), &hints, Deadline::quiet(AT_MOST)))? {
+    let (reading, _running) = block_on(worker::examine_volume(dir.into(), &hints, Deadline::quiet(AT_MOST)))?;
+    match reading {
         Observed::Seen(reading) => Ok(reading),
         Observed::Unknown(why) => {
             Err(Failure::new(Exit::Refused, format!("{} could not be examined: {}", root.display(), why_line(&why))))

@@ -13,6 +13,8 @@
 //! branch or a leaf, hold what it counts, in ascending order and within the keys of its parent, and be visited once. The
 //! walk keeps its own stack (no recursion), and ends when its [`Budget`] does.
 
+mod ahead;
+
 use super::super::bytes::{slice, u32_le, u64_le};
 use super::super::read_at::{ReadAt, ReadError, read_exact};
 use super::{Meta, PAGE_HEADER, PageHeader, flags, parse_page_header};
@@ -141,6 +143,8 @@ struct Level {
     id: u64,
     /// How many elements were taken from the end that the walk began with.
     taken: usize,
+    /// How many of them the kernel was told of before.
+    told: usize,
     /// Keys below must be at least this…
     lower: Option<Vec<u8>>,
     /// …and less than that.
@@ -220,7 +224,7 @@ impl<'a> Trees<'a> {
                         ended @ (Ended::Stopped | Ended::Budget) => return Ok(ended),
                     }
                 } else {
-                    stack.push(Level { page, id, taken: 0, lower, upper });
+                    stack.push(Level { page, id, taken: 0, told: 0, lower, upper });
                 }
             }
             let Some(level) = stack.last_mut() else { return Ok(Ended::Complete) };
@@ -229,10 +233,8 @@ impl<'a> Trees<'a> {
                 stack.pop();
                 continue;
             }
-            let index = match direction {
-                Direction::Forward => level.taken,
-                Direction::Backward => count.saturating_sub(level.taken).saturating_sub(1),
-            };
+            self.look_ahead(level, direction, *budget);
+            let index = nth(direction, level.taken, count);
             level.taken = level.taken.saturating_add(1);
             let (key, child) = match branch_element(&level.page, index) {
                 Some((key, child)) => (key.to_vec(), child),
@@ -260,10 +262,7 @@ impl<'a> Trees<'a> {
     ) -> Result<Ended, TreeError> {
         let count = usize::from(page.header.count);
         for step in 0..count {
-            let index = match direction {
-                Direction::Forward => step,
-                Direction::Backward => count.saturating_sub(step).saturating_sub(1),
-            };
+            let index = nth(direction, step, count);
             let item = leaf_element(page, index)
                 .ok_or_else(|| self.bad(id, PageDefect::Element { index, count: page.header.count }))?;
             if visit(id, item)? == Flow::Stop {
@@ -287,7 +286,11 @@ impl<'a> Trees<'a> {
     /// `None`: the budget does not cover it.
     fn load(&self, id: u64, budget: &mut Budget) -> Result<Option<Page>, TreeError> {
         self.check_bounds(id, 0)?;
-        let header = self.header(id)?;
+        // The page at once, and not its head first: each read of a page that is not in memory yet waits for the disk.
+        let mut bytes = vec![0; usize::try_from(self.meta.page_size).unwrap_or(PAGE_HEADER)];
+        let unreadable = |source| TreeError::Read { page: id, source };
+        read_exact(self.from, &mut bytes, self.offset(id)).map_err(unreadable)?;
+        let header = self.head(id, &bytes)?;
         if header.flags != flags::LEAF && header.flags != flags::BRANCH {
             return Err(self.bad(id, PageDefect::Type { found: header.flags, wanted: "branch or leaf" }));
         }
@@ -306,15 +309,23 @@ impl<'a> Trees<'a> {
         }
         budget.bytes = budget.bytes.saturating_sub(run);
         budget.pages = budget.pages.saturating_sub(1);
-        let mut bytes = vec![0; len];
-        read_exact(self.from, &mut bytes, self.offset(id)).map_err(|source| TreeError::Read { page: id, source })?;
+        let first = bytes.len();
+        bytes.resize(len, 0);
+        if let Some(rest) = bytes.get_mut(first..) {
+            let at = self.offset(id.saturating_add(1));
+            read_exact(self.from, rest, at).map_err(unreadable)?;
+        }
         Ok(Some(Page { bytes, header }))
     }
 
     fn header(&self, id: u64) -> Result<PageHeader, TreeError> {
         let mut bytes = [0; PAGE_HEADER];
         read_exact(self.from, &mut bytes, self.offset(id)).map_err(|source| TreeError::Read { page: id, source })?;
-        let header = parse_page_header(&bytes).ok_or_else(|| self.bad(id, PageDefect::BucketValue))?;
+        self.head(id, &bytes)
+    }
+
+    fn head(&self, id: u64, bytes: &[u8]) -> Result<PageHeader, TreeError> {
+        let header = parse_page_header(bytes).ok_or_else(|| self.bad(id, PageDefect::BucketValue))?;
         if header.id != id {
             return Err(self.bad(id, PageDefect::OtherId { found: header.id }));
         }
@@ -366,6 +377,14 @@ impl<'a> Trees<'a> {
     /// A defect of this page.
     pub fn bad(&self, page: u64, what: PageDefect) -> TreeError {
         TreeError::Page { page, offset: self.offset(page), what }
+    }
+}
+
+/// The index of the element that is taken after `taken` others.
+fn nth(direction: Direction, taken: usize, count: usize) -> usize {
+    match direction {
+        Direction::Forward => taken,
+        Direction::Backward => count.saturating_sub(taken).saturating_sub(1),
     }
 }
 
