@@ -15,10 +15,11 @@
 pub mod act;
 /// The state machine of a guard and its driver; the only place that wires modules.
 pub mod agent;
-/// Where volumes come from: the provider trait, `local`, and (feature `aws`) `ebs`.
+/// The moment in which a child starts, and the claims that must not be let go in it.
 pub mod children;
 /// Verbs and how they print.
 pub mod cli;
+/// Where volumes come from: the provider trait, `local`, and (feature `aws`) `ebs`.
 pub mod cloud;
 /// The configuration file: as written, and validated.
 pub mod config;

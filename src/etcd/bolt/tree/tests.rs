@@ -150,3 +150,81 @@ fn a_budget_ends_the_walk_and_says_so() {
     );
     assert_eq!(trees.unwrap(), Ended::Budget);
 }
+
+/// Notes what it is told of, and what is read.
+struct Noting<'a> {
+    bytes: &'a [u8],
+    asked: std::cell::RefCell<Vec<u64>>,
+    /// Pages that were read without having been asked for.
+    waited_for: std::cell::RefCell<Vec<u64>>,
+}
+
+impl<'a> Noting<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Noting { bytes, asked: std::cell::RefCell::default(), waited_for: std::cell::RefCell::default() }
+    }
+}
+
+impl ReadAt for Noting<'_> {
+    fn size(&self) -> std::io::Result<u64> {
+        Ok(self.bytes.len() as u64)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        let page = offset / PS as u64;
+        if !self.asked.borrow().contains(&page) {
+            self.waited_for.borrow_mut().push(page);
+        }
+        self.bytes.read_at(buf, offset)
+    }
+
+    fn will_need(&self, offset: u64, len: u64) {
+        assert!(offset + len <= self.bytes.len() as u64, "{len} bytes at {offset} are not in the file");
+        self.asked.borrow_mut().extend(offset / PS as u64..(offset + len) / PS as u64);
+    }
+}
+
+/// A branch with 40 leaves that lie in no order, with pages between them that are no part of the tree.
+fn scattered() -> Vec<u8> {
+    let names: Vec<String> = (0..40).map(|n| format!("k{n:02}")).collect();
+    let place = |n: u64| 3 + (n * 7 % 40) * 12;
+    let children: Vec<(&str, u64)> = names.iter().zip(0..).map(|(name, n)| (name.as_str(), place(n))).collect();
+    let mut pages = vec![branch(2, &children)];
+    pages.resize(40 * 12 + 1, vec![0; PS]);
+    for (name, at) in &children {
+        pages[*at as usize - 2] = leaf(*at, &[(*name, "v")]);
+    }
+    file(&pages)
+}
+
+#[test]
+fn the_disk_is_asked_for_the_pages_that_a_walk_will_come_to_and_for_no_others() {
+    let bytes = scattered();
+    for direction in [Direction::Forward, Direction::Backward] {
+        let source = Noting::new(&bytes);
+        let trees = Trees::new(&source, meta(2, (bytes.len() / PS) as u64), bytes.len() as u64);
+        let mut count = 0;
+        let walked = trees.walk(&trees.root(), direction, &mut Budget::mib(1), &mut |_, _| {
+            count += 1;
+            Ok(Flow::On)
+        });
+        assert_eq!((walked.unwrap(), count), (Ended::Complete, 40));
+        // The root, and two leaves before it is clear that more is wanted.
+        assert_eq!(source.waited_for.borrow().len(), 3, "{direction:?}: {:?}", source.waited_for);
+        assert_eq!(source.asked.borrow().len(), 38, "{direction:?}: each of the others once");
+    }
+}
+
+#[test]
+fn a_walk_that_wants_the_newest_record_or_has_little_to_spend_asks_for_no_more_than_it_may_read() {
+    let bytes = scattered();
+    let source = Noting::new(&bytes);
+    let trees = Trees::new(&source, meta(2, (bytes.len() / PS) as u64), bytes.len() as u64);
+    let newest = trees.walk(&trees.root(), Direction::Backward, &mut Budget::mib(1), &mut |_, _| Ok(Flow::Stop));
+    assert_eq!(newest.unwrap(), Ended::Stopped);
+    assert_eq!(*source.asked.borrow(), [] as [u64; 0]);
+    let mut little = Budget { bytes: 6 * PS as u64, pages: u64::MAX };
+    let ended = trees.walk(&trees.root(), Direction::Forward, &mut little, &mut |_, _| Ok(Flow::On));
+    assert_eq!(ended.unwrap(), Ended::Budget);
+    assert_eq!(source.asked.borrow().len(), 3, "the root and two leaves of six were read before");
+}
