@@ -17,7 +17,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use volhold::worker::confine::{Given, Landlock, confine};
 
 const PROBE: &str = r#"{"probe":{"full_scan":true,"direct":true}}"#;
-const RUNNING: &str = r#"{"running":{"data_dir":null,"fs_uuid":null,"volume_id":null}}"#;
 const VOLUME: &str = r#"{"volume":{"data_dir":null,"fs_uuid":null,"volume_id":null}}"#;
 
 // --- a process of the test's own, confined as a reader is ------------------------------------------------------------
@@ -265,7 +264,7 @@ fn every_reader_is_confined_before_its_first_answer() {
     let device = Loop::new(&disk::sparse(&tmp.join("disk"), 4 * MIB));
     let mark = r#"{"mark":{"data_dir":"data"}}"#;
     let second = r#"{"second-reading":{"first_digest":"","size_before":4194304}}"#;
-    for (request, is_tree) in [(PROBE, false), (second, false), (VOLUME, true), (RUNNING, true), (mark, true)] {
+    for (request, is_tree) in [(PROBE, false), (second, false), (VOLUME, true), (mark, true)] {
         let stdin = if is_tree { tree(&tmp) } else { File::open(device.node()).expect("the device") };
         let (lines, about) = answers(request, stdin);
         let walls = &lines.first().expect("a line")["confined"];
@@ -325,7 +324,7 @@ fn the_owner_of_a_lock_without_a_name_is_found_though_a_reader_may_not_look_at_o
     let range = libc::flock { l_type: libc::F_WRLCK as i16, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
     nix::fcntl::fcntl(&log, nix::fcntl::FcntlArg::F_OFD_SETLK(&range)).expect("the lock of an etcd 3");
     let running = || {
-        let (lines, _) = answers(RUNNING, File::open(&root).expect("the volume"));
+        let (lines, _) = answers(VOLUME, File::open(&root).expect("the volume"));
         lines.iter().find_map(|line| line.get("running").cloned()).expect("an answer")
     };
     assert_eq!(running()["seen"]["pid"], std::process::id());
@@ -338,7 +337,7 @@ fn a_running_etcd_is_seen_from_within_the_sandbox() {
     crate::needs_root!();
     let tmp = Tmp::new();
     let etcd = Member::new("seen", &tmp.join("volume/data")).start();
-    let (lines, _) = answers(RUNNING, File::open(tmp.join("volume")).expect("the volume"));
+    let (lines, _) = answers(VOLUME, File::open(tmp.join("volume")).expect("the volume"));
     let answer = lines.iter().find_map(|line| line.get("running")).expect("an answer");
     assert_eq!(answer["seen"]["pid"], etcd.pid(), "{lines:#?}");
 }
