@@ -34,6 +34,8 @@ pub mod plan;
 mod publish;
 /// When a guard looks again.
 mod rounds;
+/// A way back before a risky step.
+pub mod snapshot;
 /// The configuration that counts right now.
 pub mod standing;
 /// Work that may never come back.

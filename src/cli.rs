@@ -75,5 +75,6 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::Adopt(args) => change::adopt::run(context, &args),
         Verb::Release { name, for_, confirm } => change::release::run(context, &name, for_, confirm.as_deref()),
         Verb::Retry { name } => change::retry(context, &name),
+        Verb::Snapshot { name, wait } => change::snapshot::run(context, &name, wait),
     }
 }

@@ -33,10 +33,14 @@ pub mod kops;
 pub mod local;
 /// Device names for AttachVolume.
 pub mod names;
+/// What may be done.
+pub mod permissions;
 /// Which volume, by its tags.
 pub mod select;
 /// The other members' volumes.
 pub mod siblings;
+/// A volume's state, kept.
+pub mod snapshot;
 /// In place of `ebs` in a build without the SDK.
 #[cfg(not(feature = "aws"))]
 pub mod unbuilt;

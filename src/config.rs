@@ -34,7 +34,7 @@ pub use kept::{Kept, KeptError, kept_text, parse_kept, parse_running, running_te
 pub use place::{Place, Problem};
 pub use show::{device_words, json, toml};
 
-use crate::model::{DeviceSpec, FormatPolicy, Fstype, GuardName, Mode, Publish};
+use crate::model::{DeviceSpec, FormatPolicy, Fstype, GuardName, Mode, Publish, SnapshotPolicy};
 use merge::Merged;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -122,6 +122,9 @@ pub struct GuardConfig {
     /// `witness = "write" | "read"`, default `write`: with `ebs`, keep in tags of the volume what it held. They are read
     /// in any case.
     pub witness: bool,
+    /// `snapshot = "off" | "best-effort" | "required"`, default `off`: with `ebs`, take a snapshot before a step that cannot
+    /// be taken back.
+    pub snapshot: SnapshotPolicy,
 }
 
 /// User and group that etcd runs as, by name or number, as written.

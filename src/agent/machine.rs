@@ -116,7 +116,7 @@ pub enum Event {
     },
     Made(Result<FsUuid, Failure>),
     Checked(Result<(), Failure>),
-    /// It is on record that no fsck runs before the mount.
+    /// It is on record that no fsck runs before the mount; or one that should was not begun.
     Unchecked(Result<(), Failure>),
     Mounted(Result<(), Failure>),
     /// The data dirs, through the detached or the published mount.

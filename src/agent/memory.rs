@@ -97,6 +97,7 @@ impl Memory {
                 | Fact::Retried
                 | Fact::Fsck { .. }
                 | Fact::NotChecked { .. }
+                | Fact::Snapshot { .. }
                 | Fact::Enabled { .. }
                 | Fact::Disabled
                 | Fact::Bypassed { .. }

@@ -187,6 +187,7 @@ impl Rounds {
             ReasonCode::TimedOut,
             ReasonCode::ReaderFailed,
             ReasonCode::MountpointNotEmpty,
+            ReasonCode::SnapshotRefused,
         ]) {
             REREAD.saturating_mul(1_u32 << self.repeats.min(4)).min(LONGEST)
         } else {

@@ -166,6 +166,16 @@ pub enum Verb {
     },
     /// Ask for a new look at a guard, now
     Retry { name: GuardName },
+    /// Take a snapshot of a guard's volume of EC2
+    ///
+    /// It keeps the volume as it is in the moment in which EC2 answers; the copying goes on without anybody waiting. Tagged with
+    /// guard and fingerprint. volhold never deletes one. Needs ec2:CreateSnapshot, and ec2:CreateTags for it.
+    Snapshot {
+        name: GuardName,
+        /// Wait until the copy is complete
+        #[arg(long)]
+        wait: bool,
+    },
     /// Run the agent, in the foreground; systemd starts it
     Run,
     /// Ask about a gate

@@ -6,6 +6,7 @@
 
 pub mod adopt;
 pub mod release;
+pub mod snapshot;
 
 use super::exit::Exit;
 use super::explain;
@@ -33,6 +34,9 @@ pub struct Change {
     done: bool,
     /// The ledger entry that says so; `null` where nothing was recorded.
     recorded: Option<EntryId>,
+    /// The snapshot that was taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshot: Option<String>,
     agent: AgentFacts,
 }
 
@@ -137,6 +141,7 @@ impl<'a> Subject<'a> {
             | Fact::Bypassed { .. }
             | Fact::Fsck { .. }
             | Fact::NotChecked { .. }
+            | Fact::Snapshot { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         }))
@@ -180,6 +185,7 @@ impl<'a> Subject<'a> {
             steps,
             done: recorded.is_some(),
             recorded,
+            snapshot: None,
             agent: self.agent.clone(),
         }
     }
@@ -258,6 +264,10 @@ fn plan_and_record(
             return Err(refused);
         }
     };
+    match plan.fact {
+        FactToBe::Adopted(_) => snapshot::before_adopt(subject, &plan.volume)?,
+        FactToBe::Released(..) => {}
+    }
     if plan.sets_ledger_aside {
         subject.ledger.set_aside().map_err(|e| ledger_failure(&e))?;
     }

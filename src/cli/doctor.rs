@@ -3,6 +3,7 @@
 //!
 //! What was found is gathered here, by [`node`] and [`guard`]; [`install::doctor`](crate::install::doctor) judges it.
 
+pub mod ec2;
 pub mod guard;
 pub mod node;
 
@@ -77,6 +78,7 @@ pub fn run(context: &Context, name: Option<&GuardName>) -> Result<Exit, Failure>
     let mut checks = node::checks(&patient, &guards);
     for guard in &guards {
         checks.extend(guard::checks(&patient, guard));
+        checks.extend(ec2::check(&patient, guard));
     }
     let document = Doctor { api_version: "volhold/v1", kind: "Doctor", checks };
     context.print(&document, |screen| draw(screen, &document.checks))?;

@@ -102,6 +102,7 @@ fn line(id: EntryId, entry: Entry, foreign: bool) -> Line {
         Fact::Bypassed { note } => (note, Vec::new(), None),
         Fact::Fsck { exit: None, .. } => ("begins".to_owned(), Vec::new(), None),
         Fact::Fsck { exit: Some(exit), .. } => (format!("exit {exit}"), Vec::new(), None),
+        Fact::Snapshot { id, before } => (format!("{id}, before: {before}"), Vec::new(), None),
         Fact::NotChecked { why } => (why, Vec::new(), None),
         Fact::Published { at, .. } => (format!("at {at}"), Vec::new(), None),
     };

@@ -177,6 +177,7 @@ pub fn page(code: ReasonCode) -> &'static Page {
         ReasonCode::AttachRefused => &ebs::ATTACH_REFUSED,
         ReasonCode::MultiAttach => &ebs::MULTI_ATTACH,
         ReasonCode::ProviderUnreachable => &ebs::PROVIDER_UNREACHABLE,
+        ReasonCode::SnapshotRefused => &ebs::SNAPSHOT_REFUSED,
         ReasonCode::DeletedWithInstance => &ebs::DELETED_WITH_INSTANCE,
     }
 }

@@ -229,13 +229,18 @@ fn said_in_brackets(said: &str) -> String {
 }
 
 impl ApiError {
-    /// For a guard that waits or is held for it. `about`: the volume, in words.
-    pub fn reason(&self, about: &str) -> Reason {
-        let what = match self.code {
+    /// What went wrong, for a sentence of somebody who can or cannot do without it.
+    pub fn what(&self) -> String {
+        match self.code {
             Code::Unauthorized => format!("ec2:{} is not permitted", self.action),
             Code::NoCredentials | Code::NoMetadata | Code::NotBuilt => self.code.words().to_owned(),
             _other => format!("{}: {}", self.action, self.code.words()),
-        };
+        }
+    }
+
+    /// For a guard that waits or is held for it. `about`: the volume, in words.
+    pub fn reason(&self, about: &str) -> Reason {
+        let what = self.what();
         Reason::new(
             self.code.reason_code(),
             format!("{about} is not attached to this machine, and {what}; {}", self.code.remedy()),

@@ -16,6 +16,8 @@ use super::ec2::{
 };
 use super::fleet::{Page, Pages};
 use super::kops;
+use super::permissions::{Level, Permissions};
+use super::snapshot::{ATTEMPT, Snapshot, SnapshotState, Snapshots, Which};
 use crate::model::{Time, VolumeId};
 use aws_config::imds;
 use aws_config::retry::RetryConfig;
@@ -181,6 +183,102 @@ impl Ec2 for Client {
         let tag = |(key, value): &(&'static str, String)| types::Tag::builder().key(*key).value(value).build();
         let request = client.create_tags().resources(&volume.0).set_tags(Some(tags.iter().map(tag).collect()));
         request.send().await.map(|_answer| ()).map_err(|error| failed("CreateTags", &error))
+    }
+}
+
+impl Snapshots for Client {
+    async fn create_snapshot(
+        &self,
+        here: &Here,
+        volume: &VolumeId,
+        description: &str,
+        tags: &[(&'static str, String)],
+    ) -> Result<Snapshot, ApiError> {
+        let client = self.ec2(here).await;
+        let tag = |(key, value): &(&'static str, String)| types::Tag::builder().key(*key).value(value).build();
+        let tags = types::TagSpecification::builder()
+            .resource_type(types::ResourceType::Snapshot)
+            .set_tags(Some(tags.iter().map(tag).collect()))
+            .build();
+        let request = client.create_snapshot().volume_id(&volume.0).description(description).tag_specifications(tags);
+        let taken = request.send().await.map_err(|error| failed("CreateSnapshot", &error))?;
+        snapshot(taken.snapshot_id(), taken.state(), taken.state_message(), taken.progress()).ok_or_else(|| ApiError {
+            code: Code::NoAnswer,
+            action: "CreateSnapshot",
+            said: "an answer without an id".to_owned(),
+        })
+    }
+
+    async fn snapshot(&self, here: &Here, which: &Which) -> Result<Option<Snapshot>, ApiError> {
+        let (name, value) = match which {
+            Which::Id(id) => ("snapshot-id".to_owned(), id),
+            Which::Attempt(attempt) => (format!("tag:{ATTEMPT}"), attempt),
+        };
+        let filter = Filter::builder().name(name).values(value).build();
+        let client = self.ec2(here).await;
+        let request = client.describe_snapshots().owner_ids("self").filters(filter);
+        let answer = request.send().await.map_err(|error| failed("DescribeSnapshots", &error))?;
+        let found = answer.snapshots().first();
+        Ok(found
+            .and_then(|found| snapshot(found.snapshot_id(), found.state(), found.state_message(), found.progress())))
+    }
+}
+
+fn snapshot(
+    id: Option<&str>,
+    state: Option<&types::SnapshotState>,
+    said: Option<&str>,
+    progress: Option<&str>,
+) -> Option<Snapshot> {
+    let state = match state {
+        Some(types::SnapshotState::Completed) => SnapshotState::Completed,
+        Some(types::SnapshotState::Pending) => SnapshotState::Pending,
+        Some(other) => SnapshotState::Failed(format!("{} {}", other.as_str(), said.unwrap_or_default())),
+        None => SnapshotState::Failed("a snapshot without a state".to_owned()),
+    };
+    Some(Snapshot { id: id?.to_owned(), state, progress: progress.map(str::to_owned) })
+}
+
+impl Permissions for Client {
+    async fn may(&self, here: &Here, volume: &VolumeId, level: Level) -> Result<(), ApiError> {
+        let client = self.ec2(here).await;
+        match level {
+            Level::Read => {
+                let request = client.describe_volumes().dry_run(true);
+                would("DescribeVolumes", request.send().await)
+            }
+            Level::Attach => {
+                let (instance, device) = (&here.instance.0, "/dev/sdp");
+                let request = client.attach_volume().volume_id(&volume.0).instance_id(instance).device(device);
+                would("AttachVolume", request.dry_run(true).send().await)
+            }
+            Level::Snapshot => {
+                // Tagged as a real one is: a role may be permitted the one and not the other.
+                let tag = types::Tag::builder().key(ATTEMPT).value("dry-run").build();
+                let tags =
+                    types::TagSpecification::builder().resource_type(types::ResourceType::Snapshot).tags(tag).build();
+                let request = client.create_snapshot().volume_id(&volume.0).tag_specifications(tags);
+                would("CreateSnapshot", request.dry_run(true).send().await)
+            }
+            Level::Tag => {
+                let tag = types::Tag::builder().key(super::witness::HOLDER).value("dry-run").build();
+                let request = client.create_tags().resources(&volume.0).tags(tag);
+                would("CreateTags", request.dry_run(true).send().await)
+            }
+        }
+    }
+}
+
+/// What a dry run came to. It never succeeds: the refusal says what would have been.
+fn would<T, E, R>(action: &'static str, answer: Result<T, SdkError<E, R>>) -> Result<(), ApiError>
+where
+    E: ProvideErrorMetadata + Error + 'static,
+    R: std::fmt::Debug + 'static,
+{
+    match answer {
+        Ok(_unexpected) => Ok(()),
+        Err(SdkError::ServiceError(context)) if context.err().code() == Some("DryRunOperation") => Ok(()),
+        Err(error) => Err(failed(action, &error)),
     }
 }
 

@@ -4,6 +4,8 @@
 
 use super::code::{ApiError, Code};
 use super::ec2::{Answer, Ask, Ec2, Here, Instance, InstanceId};
+use super::permissions::{Level, Permissions};
+use super::snapshot::{Snapshot, Snapshots, Which};
 use crate::model::VolumeId;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,6 +134,31 @@ impl<A: Ec2> Hub<A> {
             tracing::warn!(event = "ec2.throttled", total, "EC2 refuses requests because the account makes too many");
         }
         answer
+    }
+}
+
+impl<A: Ec2 + Snapshots> Hub<A> {
+    /// CreateSnapshot of one volume.
+    pub async fn create_snapshot(
+        &self,
+        here: &Here,
+        volume: &VolumeId,
+        description: &str,
+        tags: &[(&'static str, String)],
+    ) -> Result<Snapshot, ApiError> {
+        self.counted(self.api.create_snapshot(here, volume, description, tags).await)
+    }
+
+    /// DescribeSnapshots of one.
+    pub async fn snapshot(&self, here: &Here, which: &Which) -> Result<Option<Snapshot>, ApiError> {
+        self.counted(self.api.snapshot(here, which).await)
+    }
+}
+
+impl<A: Ec2 + Permissions> Hub<A> {
+    /// Whether this would be permitted.
+    pub async fn may(&self, here: &Here, volume: &VolumeId, level: Level) -> Result<(), ApiError> {
+        self.counted(self.api.may(here, volume, level).await)
     }
 }
 

@@ -3,6 +3,8 @@
 use super::code::{ApiError, Code};
 use super::ec2::{Answer, Ask, Ec2, Here, Instance, InstanceId};
 use super::fleet::{Page, Pages};
+use super::permissions::{Level, Permissions};
+use super::snapshot::{Snapshot, Snapshots, Which};
 use crate::model::VolumeId;
 
 /// Nobody to ask.
@@ -34,6 +36,28 @@ impl Ec2 for Client {
 
     async fn tag(&self, _here: &Here, _volume: &VolumeId, _tags: &[(&'static str, String)]) -> Result<(), ApiError> {
         Client::none("CreateTags")
+    }
+}
+
+impl Snapshots for Client {
+    async fn create_snapshot(
+        &self,
+        _here: &Here,
+        _volume: &VolumeId,
+        _description: &str,
+        _tags: &[(&'static str, String)],
+    ) -> Result<Snapshot, ApiError> {
+        Client::none("CreateSnapshot")
+    }
+
+    async fn snapshot(&self, _here: &Here, _which: &Which) -> Result<Option<Snapshot>, ApiError> {
+        Client::none("DescribeSnapshots")
+    }
+}
+
+impl Permissions for Client {
+    async fn may(&self, _here: &Here, _volume: &VolumeId, _level: Level) -> Result<(), ApiError> {
+        Client::none("DescribeVolumes")
     }
 }
 

@@ -22,7 +22,8 @@ const MEMBER: &str = "volhold/member-id";
 const DATA_DIR: &str = "volhold/data-dir";
 const PROGRESS: &str = "volhold/progress";
 const SEEN: &str = "volhold/seen";
-const HOLDER: &str = "volhold/holder";
+/// Who had the volume.
+pub const HOLDER: &str = "volhold/holder";
 
 /// Longest value of a tag, in characters.
 const LONGEST: usize = 256;

@@ -24,6 +24,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
         peer_url,
         mount_options,
         witness,
+        snapshot,
     } = wanted.clone();
     let mut told = Vec::new();
     let mut keep = |key: &str, old: String, new: String| {
@@ -55,6 +56,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
         peer_url,
         mount_options: running.mount_options.clone(),
         witness,
+        snapshot,
     };
     (kept, told)
 }

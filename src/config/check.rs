@@ -5,7 +5,7 @@ use super::place::{Place, Problem, nearest};
 use super::written::{PUBLISH_KEYS, Table, Value};
 use super::{Config, GuardConfig, Http, Metrics, Owner, Paths};
 use crate::model::{
-    DeviceSpec, EbsSpec, FormatPolicy, Fstype, GuardName, Mode, Publish, PublishDir, TagSpec, VolumeId,
+    DeviceSpec, EbsSpec, FormatPolicy, Fstype, GuardName, Mode, Publish, PublishDir, SnapshotPolicy, TagSpec, VolumeId,
 };
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
@@ -147,6 +147,17 @@ impl Check<'_> {
         let formats = [("never", FormatPolicy::Never), ("if-blank", FormatPolicy::IfBlank)];
         let format = self.one_of(value("format"), &formats).unwrap_or(FormatPolicy::Never);
         let fresh = self.one_of(value("fresh"), &[("allow", true), ("deny", false)]).unwrap_or(false);
+        let policies = [SnapshotPolicy::Off, SnapshotPolicy::BestEffort, SnapshotPolicy::Required];
+        let snapshot = self.one_of(value("snapshot"), &policies.map(|policy| (policy.as_str(), policy)));
+        let snapshot = snapshot.unwrap_or(SnapshotPolicy::Off);
+        if let (Some(Source::Local), SnapshotPolicy::BestEffort | SnapshotPolicy::Required, Some(written)) =
+            (&provider, snapshot, value("snapshot"))
+        {
+            self.wrong_value(
+                written,
+                "needs `provider = \"ebs\"`: nobody takes a snapshot of a device of this machine",
+            );
+        }
         let witness = self.one_of(value("witness"), &[("write", true), ("read", false)]).unwrap_or(true);
         let (written_device, device) = match provider {
             Some(Source::Local) => self.local_device(guard, names),
@@ -189,6 +200,7 @@ impl Check<'_> {
                 peer_url,
                 mount_options,
                 witness,
+                snapshot,
             },
             device: written_device?,
             publish: written_publish?,

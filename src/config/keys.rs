@@ -80,6 +80,11 @@ pub const GUARD: &[Key] = &[
         default: "`write`",
         meaning: "with `ebs`: keep in tags of the volume (`volhold/…`) which filesystem, cluster and progress it held; `read`: only read them",
     },
+    Key {
+        name: "snapshot",
+        default: "`off`",
+        meaning: "with `ebs`: `best-effort` takes a snapshot before a repair that writes and before `adopt`; `required` does neither without one",
+    },
 ];
 
 /// The tables that are there once: `[paths]` and so on.

@@ -88,6 +88,7 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
         peer_url,
         mount_options,
         witness,
+        snapshot,
     } = guard;
     let mode = match mode {
         Mode::Observe => "observe",
@@ -132,6 +133,7 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
     }
     let witness = if *witness { "write" } else { "read" };
     pairs.push(("witness", Says::Text(witness.to_owned())));
+    pairs.push(("snapshot", Says::Text(snapshot.as_str().to_owned())));
     pairs
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{EbsSpec, TagSpec, VolumeId};
+use crate::model::{EbsSpec, SnapshotPolicy, TagSpec, VolumeId};
 
 impl Problem {
     fn at(&self) -> (usize, usize) {
@@ -56,6 +56,7 @@ fn three_keys_are_enough_and_the_rest_is_cautious() {
             peer_url: None,
             mount_options: vec![],
             witness: true,
+            snapshot: SnapshotPolicy::Off,
         }]
     );
 }

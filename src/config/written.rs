@@ -81,6 +81,7 @@ pub(super) const GUARD_KEYS: &[&str] = &[
     "peer_url",
     "mount_options",
     "witness",
+    "snapshot",
 ];
 pub(super) const PUBLISH_KEYS: &[&str] = &["from", "at"];
 /// Keys that take a list, or one text (with commas, unless it is in `UNCUT`).

@@ -121,6 +121,7 @@ impl Verdict {
             | Code::NoSpace
             | Code::WrongOwner
             | Code::NotPublishable
+            | Code::SnapshotRefused
             | Code::FilesystemFeatureUnknown => Verdict::Filesystem,
             Code::VolumeNotFound
             | Code::VolumeAmbiguous

@@ -199,6 +199,27 @@ pub enum FormatPolicy {
     IfBlank,
 }
 
+/// Is a snapshot taken before a risky step?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SnapshotPolicy {
+    Off,
+    /// Where it can be had.
+    BestEffort,
+    /// Else the step is not taken.
+    Required,
+}
+
+impl SnapshotPolicy {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SnapshotPolicy::Off => "off",
+            SnapshotPolicy::BestEffort => "best-effort",
+            SnapshotPolicy::Required => "required",
+        }
+    }
+}
+
 /// The filesystems that volhold makes, mounts and publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

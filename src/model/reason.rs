@@ -92,6 +92,8 @@ reason_codes! {
     MultiAttach = "multi-attach",
     /// The provider, or the instance's metadata, does not answer.
     ProviderUnreachable = "provider-unreachable",
+    /// The configuration requires a snapshot before a risky step, and it cannot be had.
+    SnapshotRefused = "snapshot-refused",
     /// The provider deletes the volume together with this instance.
     DeletedWithInstance = "deleted-with-instance",
 }

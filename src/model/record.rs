@@ -60,6 +60,8 @@ pub enum Fact {
     Fsck { exit: Option<i32>, output: String },
     /// The volume is about to be mounted without fsck, and why.
     NotChecked { why: String },
+    /// EC2 keeps the volume's state as it was before this.
+    Snapshot { id: String, before: String },
     /// The volume was published at this path.
     Published { at: String, devnum: DevNum },
     /// A decision, with the digest of its evidence.
@@ -82,6 +84,7 @@ impl Fact {
             Fact::Disabled => "disable",
             Fact::Bypassed { .. } => "bypass",
             Fact::Fsck { .. } | Fact::NotChecked { .. } => "fsck",
+            Fact::Snapshot { .. } => "snapshot",
             Fact::Published { .. } => "publish",
             Fact::Decided { decision, .. } => decision,
         }

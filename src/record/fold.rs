@@ -305,6 +305,7 @@ fn fs_uuids(n: &Part<'_>, v: &Part<'_>, volume_id: &VolumeId) -> Vec<FsUuid> {
             | Fact::Bypassed { .. }
             | Fact::Fsck { .. }
             | Fact::NotChecked { .. }
+            | Fact::Snapshot { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         }

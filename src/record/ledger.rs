@@ -194,6 +194,7 @@ fn must_understand(fact: &Fact) -> bool {
         | Fact::Bypassed { .. }
         | Fact::Fsck { .. }
         | Fact::NotChecked { .. }
+        | Fact::Snapshot { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. } => false,
     }
@@ -223,6 +224,7 @@ pub fn frame(last_hash: &Hash, entry: &Entry) -> Result<Frame, EncodeError> {
         | Fact::Disabled
         | Fact::Bypassed { .. }
         | Fact::NotChecked { .. }
+        | Fact::Snapshot { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. } => entry,
     };

@@ -27,6 +27,7 @@ Control, all POST with a JSON body, answering JSON:
     /rig/metadata   {"instance", "off", "delay"}                         how an instance's metadata behaves
     /rig/off        {"off": bool, "page": n}                            EC2 answers nobody; volumes in one answer
     /rig/tags       {"volume"}                                           -> what it is tagged with
+    /rig/snapshots  {}                                                   -> what each snapshot is tagged with
     /rig/calls      {}                                                   -> the actions asked for so far, in order
 """
 import argparse
@@ -345,6 +346,11 @@ def rig(what, order):
         SWITCH.update(order)
     elif what == "tags":
         return volume.get_tags() and {tag["key"]: tag["value"] for tag in volume.get_tags()}
+    elif what == "snapshots":
+        # moto has some of its own, for the images that it knows.
+        own = [taken.get_tags() for taken in backend().snapshots.values()]
+        own = [{tag["key"]: tag["value"] for tag in tags} for tags in own]
+        return [tags for tags in own if "volhold/guard" in tags]
     elif what == "calls":
         return list(CALLS)
     else:

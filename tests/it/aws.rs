@@ -12,7 +12,7 @@ const KINDS: [(&str, &[&str]); 2] = [
 ];
 
 const VOLUMES: &str = "arn:aws:ec2:*:*:volume/*";
-const OWN_TAGS: &str = r#"{ "aws:TagKeys": ["volhold/*"] }"#;
+const SNAPSHOTS: &str = "arn:aws:ec2:*::snapshot/*";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
@@ -122,17 +122,35 @@ fn every_file_is_a_policy_that_iam_takes_and_what_changes_anything_is_bound_to_t
                 assert_eq!(statement["Resource"], "*", "{name}");
                 continue;
             }
-            // AttachVolume is judged for the volume and for the instance; tags are volhold's own, on a volume.
-            let (on, more) = match statement["Action"][0].as_str() {
-                Some("ec2:AttachVolume") => (serde_json::json!(["arn:aws:ec2:*:*:instance/*", VOLUMES]), Value::Null),
-                Some("ec2:CreateTags") => (serde_json::json!([VOLUMES]), OWN_TAGS.parse().expect("JSON")),
-                other => panic!("{name}: {other:?}"),
-            };
             assert_eq!(statement["Action"].as_array().map(Vec::len), Some(1), "{name}");
-            assert_eq!(statement["Resource"], on, "{name}");
-            assert_eq!(statement["Condition"]["ForAllValues:StringLike"], more, "{name}");
-            let bound = statement["Condition"]["StringEquals"].as_object().expect("a condition on tags");
-            assert_eq!(&bound.keys().map(String::as_str).collect::<Vec<_>>(), tags, "{name}");
+            let (action, on) = (statement["Action"][0].as_str().expect("an action"), &statement["Resource"]);
+            let condition = &statement["Condition"];
+            let bound: BTreeSet<&str> =
+                condition["StringEquals"].as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+            match (action, on[0].as_str().expect("a resource")) {
+                // A snapshot has no tags yet when it is made: those that it is made with count.
+                ("ec2:CreateSnapshot", SNAPSHOTS) => {
+                    assert_eq!(condition["StringLike"]["aws:RequestTag/volhold/guard"], "*", "{name}");
+                    continue;
+                }
+                ("ec2:CreateTags", SNAPSHOTS) => {
+                    assert_eq!(condition["StringEquals"]["ec2:CreateAction"], "CreateSnapshot", "{name}");
+                    continue;
+                }
+                // AttachVolume is judged for the volume and for the instance.
+                ("ec2:AttachVolume", _) => {
+                    assert_eq!(*on, serde_json::json!(["arn:aws:ec2:*:*:instance/*", VOLUMES]), "{name}");
+                }
+                ("ec2:CreateSnapshot", _) => assert_eq!(*on, serde_json::json!([VOLUMES]), "{name}"),
+                // Tags of a volume: volhold's own, and no others.
+                ("ec2:CreateTags", _) => {
+                    assert_eq!(*on, serde_json::json!([VOLUMES]), "{name}");
+                    let keys = &condition["ForAllValues:StringLike"]["aws:TagKeys"];
+                    assert_eq!(*keys, serde_json::json!(["volhold/*"]), "{name}");
+                }
+                other => panic!("{name}: {other:?}"),
+            }
+            assert_eq!(bound, tags.iter().copied().collect(), "{name}");
         }
     }
     assert_eq!(seen, 2 * KINDS.len());

@@ -214,6 +214,7 @@ fn help_names_every_verb_and_fits_the_screen() {
         "adopt",
         "release",
         "retry",
+        "snapshot",
         "config",
         "Exit codes",
     ] {

@@ -444,3 +444,145 @@ fn who_does_not_want_tags_gets_none() {
     assert_eq!(world.node.stop_agent(), Some(0));
     assert_eq!(world.ec2.count("CreateTags"), 0);
 }
+
+/// What the snapshots of the account are tagged with.
+fn snapshots(ec2: &Ec2) -> Vec<Value> {
+    ec2.rig("snapshots", &json!({})).as_array().expect("a list").clone()
+}
+
+/// A volume that was not unmounted, so that e2fsck has to write.
+fn unclean(world: &World) {
+    let at = world.node.path("elsewhere");
+    let mounted = disk::Mounted::new(world.device.node(), &at);
+    std::fs::write(at.join("half-written"), [7; 4096]).expect("a file");
+    run("sync", &["-f", &at.to_string_lossy()]);
+    // As a power cut leaves it: the image, not the filesystem, is what comes back.
+    let bytes = disk::read_at(world.device.node(), 1024, 1024);
+    drop(mounted);
+    disk::write_at(world.device.node(), 1024, &bytes);
+}
+
+#[test]
+fn before_a_repair_that_writes_a_snapshot_is_taken_or_the_guard_is_held_before_it() {
+    crate::needs_root!();
+    for (policy, permitted, opens) in
+        [("off", true, true), ("required", true, true), ("required", false, false), ("best-effort", false, true)]
+    {
+        let mut world = World::new();
+        unclean(&world);
+        if !permitted {
+            world.ec2.rig(
+                "fault",
+                &json!({ "action": "CreateSnapshot", "code": "UnauthorizedOperation", "status": 403, "times": 1000 }),
+            );
+        }
+        world.configure(&format!("{}\nsnapshot = \"{policy}\"", world.by_id()));
+        let before = world.device.sha256();
+        world.node.start();
+        let status = world.node.await_verdict("main");
+        let taken = snapshots(&world.ec2);
+        if opens {
+            assert_eq!(status["gate"], "open", "{policy} {permitted}: {status:#}");
+        } else {
+            assert_eq!(codes(&status["reasons"]), ["snapshot-refused"], "{status:#}");
+            let message = status["reasons"][0]["message"].as_str().unwrap_or_default();
+            assert!(message.contains("ec2:CreateSnapshot is not permitted"), "{status:#}");
+            assert_eq!(world.device.sha256(), before, "{policy}: repaired without the snapshot that is required");
+        }
+        assert_eq!(taken.len(), usize::from(policy == "required" && permitted), "{policy} {permitted}: {taken:#?}");
+        if let Some(tags) = taken.first() {
+            assert_eq!((&tags["volhold/guard"], &tags["volhold/reason"]), (&json!("main"), &json!("fsck")), "{tags:#}");
+            assert_eq!(tags["volhold/volume"], world.volume, "{tags:#}");
+            assert_eq!(tags["volhold/fs-uuid"], status["fs_uuid"], "{tags:#}");
+            let history = world.node.volhold(&["history", "main", "-o", "json"]).json();
+            let kinds: Vec<&str> = history["entries"]
+                .as_array()
+                .expect("entries")
+                .iter()
+                .filter_map(|entry| entry["decision"].as_str())
+                .filter(|kind| matches!(*kind, "snapshot" | "fsck"))
+                .collect();
+            assert_eq!(kinds.first(), Some(&"snapshot"), "{history:#}");
+        }
+    }
+}
+
+#[test]
+fn a_clean_filesystem_needs_no_snapshot_and_a_person_gets_one_any_time() {
+    crate::needs_root!();
+    let mut world = World::new();
+    world.configure(&format!("{}\nsnapshot = \"required\"", world.by_id()));
+    world.node.start();
+    let status = world.node.await_open("main");
+    assert_eq!(snapshots(&world.ec2).len(), 0, "nothing was to be repaired");
+    // The answer is lost, and nothing is taken twice.
+    world.ec2.rig("fault", &json!({ "action": "CreateSnapshot", "done": true }));
+    let (url, metadata) = (world.ec2.url().to_owned(), world.own.metadata.clone());
+    let aws = [
+        ("AWS_ENDPOINT_URL", url.as_str()),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.as_str()),
+        ("AWS_CONFIG_FILE", "/nonexistent"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent"),
+    ];
+    let answer = world.node.volhold_with(&["snapshot", "main", "--wait", "-o", "json"], &aws);
+    assert_eq!(answer.code, Some(0), "{answer:#?}");
+    let change = answer.json();
+    assert!(change["snapshot"].as_str().is_some_and(|id| id.starts_with("snap-")), "{change:#}");
+    assert_eq!(change["done"], true, "{change:#}");
+    let taken = snapshots(&world.ec2);
+    assert_eq!(taken.len(), 1, "{taken:#?}");
+    let print = &status["data_dir"]["fingerprint"];
+    assert_eq!(taken[0]["volhold/cluster-id"], print["cluster_id"], "{taken:#?}");
+    let history = world.node.volhold(&["history", "main", "-o", "json"]).json();
+    assert!(history.to_string().contains(change["snapshot"].as_str().expect("an id")), "{history:#}");
+
+    world.ec2.rig(
+        "fault",
+        &json!({ "action": "CreateSnapshot", "code": "UnauthorizedOperation", "status": 403, "times": 1000 }),
+    );
+    let refused = world.node.volhold_with(&["snapshot", "main"], &aws);
+    assert_eq!(refused.code, Some(1), "{refused:#?}");
+    assert!(refused.stderr.contains("ec2:CreateSnapshot is not permitted"), "{refused:#?}");
+
+    // doctor asks without doing, and says what is missing.
+    let calls = world.ec2.count("AttachVolume");
+    let doctor = world.node.volhold_with(&["doctor", "main", "-o", "json"], &aws).json();
+    let check = doctor["checks"].as_array().expect("checks").iter().find(|check| check["id"] == "ec2");
+    let check = check.unwrap_or_else(|| panic!("{doctor:#}"));
+    assert_eq!(check["result"], "fail", "{check:#}");
+    assert!(check["message"].as_str().is_some_and(|message| message.contains("ec2:CreateSnapshot")), "{check:#}");
+    assert_eq!(world.ec2.count("AttachVolume"), calls + 1, "asked with DryRun");
+    assert_eq!(snapshots(&world.ec2).len(), 1);
+}
+
+#[test]
+fn adopt_takes_the_snapshot_that_the_policy_requires_or_records_nothing() {
+    crate::needs_root!();
+    let mut world = World::with(&json!({ "hours": 1 }));
+    world.configure(&format!("{}\nsnapshot = \"required\"", world.by_id()));
+    world.node.start();
+    world.node.await_open("main");
+    world.await_written();
+    world.node.reboot();
+    disk::mkfs_ext4(world.device.node(), None);
+    world.node.start();
+    world.node.await_held("main", "filesystem-replaced");
+    let (url, metadata) = (world.ec2.url().to_owned(), world.own.metadata.clone());
+    let aws = [
+        ("AWS_ENDPOINT_URL", url.as_str()),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.as_str()),
+        ("AWS_CONFIG_FILE", "/nonexistent"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent"),
+    ];
+    let adopt = ["adopt", "main", "--new-cluster", "--confirm", &world.volume];
+    world.ec2.rig("fault", &json!({ "action": "CreateSnapshot", "code": "UnauthorizedOperation", "status": 403 }));
+    let refused = world.node.volhold_with(&adopt, &aws);
+    assert_eq!(refused.code, Some(4), "{refused:#?}");
+    assert!(refused.stderr.contains("nothing was recorded"), "{refused:#?}");
+    let history = world.node.volhold(&["history", "main", "-o", "json"]).json();
+    assert!(!history.to_string().contains("\"adopt\""), "{history:#}");
+    let adopted = world.node.volhold_with(&adopt, &aws);
+    assert_eq!(adopted.code, Some(0), "{adopted:#?}");
+    assert_eq!(snapshots(&world.ec2)[0]["volhold/reason"], "adopt");
+    world.node.await_status("main", "an open gate", |status| status["gate"] == "open");
+}

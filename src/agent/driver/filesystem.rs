@@ -4,8 +4,9 @@ use super::{Driver, FSCK, MKFS, SHORT, blocking, failure};
 use crate::act::{fsck, mkfs, mount};
 use crate::agent::clock::boot_millis;
 use crate::agent::machine::{Event, Failure};
+use crate::agent::snapshot::{Before, before, by_records};
 use crate::fault::fault_point;
-use crate::model::{Fact, FsUuid, Observed, ReasonCode};
+use crate::model::{Fact, FsUuid, Observed, ReasonCode, SnapshotPolicy};
 
 impl Driver {
     pub(super) async fn mkfs(&mut self, permit: crate::decide::format::FormatPermit) -> Event {
@@ -67,13 +68,18 @@ impl Driver {
             return Event::Checked(Err(failure));
         }
         fault_point("before-fsck");
+        let says_clean = self.filesystem.as_ref().is_some_and(|filesystem| filesystem.clean == Some(true));
+        match self.snapshot_before_repair(says_clean).await {
+            Ok(()) => {}
+            // Nothing was begun.
+            Err(failure) => return Event::Unchecked(Err(failure)),
+        }
         let begins = Fact::Fsck { exit: None, output: String::new() };
         if let Err(reason) = self.note(&volume_id, fs_uuid, begins).await {
             return Event::Checked(Err(Failure { reason, tool_output: None }));
         }
         fault_point("after-fsck-recorded");
         self.unstore_claim().await;
-        let says_clean = self.filesystem.as_ref().is_some_and(|filesystem| filesystem.clean == Some(true));
         let checked = self
             .with_device(FSCK, move |device| {
                 fsck::ext4_check(device, says_clean, fsck::DEFAULT_LIMIT).map_err(|error| {
@@ -101,6 +107,37 @@ impl Driver {
             }
             Err(failure) => Event::Checked(Err(failure)),
         }
+    }
+
+    /// Where e2fsck would write, and the policy says so, EC2 keeps the volume as it is before that.
+    async fn snapshot_before_repair(&mut self, says_clean: bool) -> Result<(), Failure> {
+        match self.config.snapshot {
+            SnapshotPolicy::Off => return Ok(()),
+            SnapshotPolicy::BestEffort | SnapshotPolicy::Required => {}
+        }
+        if says_clean {
+            let looked = self.with_device(FSCK, |device| fsck::ext4_foresee(device, fsck::DEFAULT_LIMIT)).await;
+            match looked {
+                Ok(Err(fsck::FsckError::Refused { .. })) => {}
+                // Nothing to repair; or what is wrong is told by the check itself, which then writes nothing either.
+                Ok(Ok(_) | Err(_)) | Err(_) => return Ok(()),
+            }
+        }
+        let volume = self.volume_id();
+        let records = self.of_node(&volume).await;
+        let wanted = Before {
+            guard: self.config.name.as_str(),
+            volume: &volume,
+            policy: self.config.snapshot,
+            step: "fsck",
+            holds: by_records(self.fs_uuid(), records.seen()),
+        };
+        let refused = |reason| Failure { reason, tool_output: None };
+        if let Some(id) = before(&self.hub, wanted).await.map_err(refused)? {
+            let fact = Fact::Snapshot { id, before: "fsck".to_owned() };
+            self.note(&volume, self.fs_uuid(), fact).await.map_err(refused)?;
+        }
+        Ok(())
     }
 
     /// Mounting writes: that it comes next, without fsck, is on record before it does.

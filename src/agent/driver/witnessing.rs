@@ -22,6 +22,7 @@ impl Driver {
             | Fact::Bypassed { .. }
             | Fact::Fsck { .. }
             | Fact::NotChecked { .. }
+            | Fact::Snapshot { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => false,
         });

@@ -29,6 +29,7 @@ fn of_both(fact: &Fact) -> bool {
         | Fact::Bypassed { .. }
         | Fact::Fsck { .. }
         | Fact::NotChecked { .. }
+        | Fact::Snapshot { .. }
         | Fact::Decided { .. } => false,
     }
 }

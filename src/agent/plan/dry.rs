@@ -17,7 +17,7 @@ use crate::decide::format::FormatPermit;
 use crate::device::{ClaimError, Device, Sysfs, uses};
 use crate::model::{
     BootId, BootMillis, DeviceFacts, DeviceReading, DeviceSpec, DeviceUse, Fact, FilesystemFacts, FsUuid, Fstype, Mode,
-    Observed, PlanStep, PublishDir, Reason, ReasonCode, StartEvidence, StepAction, VolumeId, Why,
+    Observed, PlanStep, PublishDir, Reason, ReasonCode, SnapshotPolicy, StartEvidence, StepAction, VolumeId, Why,
 };
 use crate::probe::ProbeRequest;
 use crate::worker::{self, Deadline};
@@ -332,6 +332,7 @@ impl<'a> Dry<'a> {
         }
         let clean = self.filesystem.as_ref().is_some_and(|filesystem| filesystem.clean == Some(true));
         if !clean {
+            self.snapshot();
             self.add(StepAction::Check, words::CHECK_WRITES, true, false, and(before, "fsck"));
             return Answer::Unknown(words::UNKNOWN_CHECK.to_owned());
         }
@@ -342,6 +343,7 @@ impl<'a> Dry<'a> {
                 Answer::Event(Event::Checked(Ok(())))
             }
             Ok(Err(FsckError::Refused { output, .. })) => {
+                self.snapshot();
                 self.add(StepAction::Check, words::CHECK_WRITES, true, false, and(before, "fsck"));
                 Answer::Unknown(words::unknown_repair(&output))
             }
@@ -352,6 +354,26 @@ impl<'a> Dry<'a> {
             }
             Err(stuck) => {
                 Answer::Event(Event::Checked(Err(Failure { reason: stuck.reason("fsck"), tool_output: None })))
+            }
+        }
+    }
+
+    /// What comes before a repair that writes.
+    fn snapshot(&mut self) {
+        let recorded = vec!["snapshot".to_owned()];
+        match self.config.snapshot {
+            SnapshotPolicy::Off => {}
+            SnapshotPolicy::BestEffort => {
+                self.add(
+                    StepAction::Snapshot,
+                    "take a snapshot of the volume, where that can be had",
+                    false,
+                    false,
+                    recorded,
+                );
+            }
+            SnapshotPolicy::Required => {
+                self.add(StepAction::Snapshot, "take a snapshot of the volume, or hold", false, false, recorded);
             }
         }
     }

@@ -204,6 +204,7 @@ pub fn record(facts: &[Fact], made: Option<(&str, &GuardConfig)>) -> String {
             | Fact::Bypassed { .. }
             | Fact::Fsck { .. }
             | Fact::NotChecked { .. }
+            | Fact::Snapshot { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         })

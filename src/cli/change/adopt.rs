@@ -75,6 +75,7 @@ fn plan(subject: &Subject<'_>, what: Adoption) -> Result<(Plan, Vec<String>), Fa
     }
     facts.extend(reasons.iter().map(|r| ("held because", reason_line(r))));
 
+    steps.extend(super::snapshot::step(subject, &volume));
     steps.push(Step::new("record", true, format!("record {}, for {volume}, in this node's ledger", words(what))));
     steps.push(subject.request_step());
     steps.push(Step::new("examine", false, consequence(what)));

@@ -38,6 +38,23 @@ pub const MULTI_ATTACH: Page = Page {
     ],
 };
 
+pub const SNAPSHOT_REFUSED: Page = Page {
+    severity: Severity::Trouble,
+    cause: "the snapshot that has to come before a risky step cannot be had",
+    found: "The guard says snapshot = \"required\", the next step would write to the filesystem, and EC2 does not take a snapshot.",
+    means: "No permission (ec2:CreateSnapshot, and ec2:CreateTags for it), no network, or too many requests.",
+    without: "A repair that goes wrong, on the only copy.",
+    check: &["volhold doctor {name}", LOOK],
+    choices: &[
+        RETRY,
+        Choice {
+            command: "aws ec2 create-snapshot --volume-id {volume}",
+            effect: "Takes it by hand, from where it is permitted. Then: snapshot = \"best-effort\", systemctl reload volhold.",
+            safe: true,
+        },
+    ],
+};
+
 pub const PROVIDER_UNREACHABLE: Page = Page {
     severity: Severity::Trouble,
     cause: "the volume is not attached to this machine, and EC2 cannot be asked for it",

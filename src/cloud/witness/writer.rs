@@ -194,10 +194,7 @@ async fn write<A: Ec2>(hub: &Arc<Hub<A>>, wanted: &Wanted) -> Result<Time, ApiEr
 
 /// Once, until it is something else.
 fn tell(told: &watch::Sender<WitnessStatus>, wanted: &Wanted, error: &ApiError) {
-    let what = match error.code {
-        Code::Unauthorized => format!("ec2:{} is not permitted", error.action),
-        _other => format!("{}: {}", error.action, error.code.words()),
-    };
+    let what = error.what();
     let message = format!(
         "no witness is written to the tags of {}, for {what}; everything else works without it ({})",
         wanted.volume,

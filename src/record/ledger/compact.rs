@@ -45,6 +45,7 @@ fn role(entry: Option<&Entry>) -> Role {
         Fact::HoldsData { .. } => Role::Mark,
         Fact::Fsck { .. }
         | Fact::NotChecked { .. }
+        | Fact::Snapshot { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. }
         | Fact::Enabled { .. }
