@@ -23,6 +23,8 @@ pub mod claim_test;
 pub mod datadir;
 /// `e2fsck -p`, and no other repair.
 pub mod fsck;
+/// A filesystem gets all of a device that has become larger.
+pub mod grow;
 /// What the kernel says in its log while a mount fails, or of a filesystem that has shut down.
 pub mod kernel_log;
 /// Image files become loop devices.

@@ -125,6 +125,9 @@ pub struct GuardConfig {
     /// `snapshot = "off" | "best-effort" | "required"`, default `off`: with `ebs`, take a snapshot before a step that cannot
     /// be taken back.
     pub snapshot: SnapshotPolicy,
+    /// `grow = "never" | "online"`, default `never`: let the filesystem have all of a volume that has become larger, while it
+    /// is in use.
+    pub grow: bool,
 }
 
 /// User and group that etcd runs as, by name or number, as written.

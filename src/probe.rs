@@ -34,7 +34,7 @@ mod traces;
 mod xfs;
 
 pub use report::{DeviceReport, LibblkidReport, blank, report};
-pub use signature::filesystem;
+pub use signature::{ext_size, filesystem};
 pub use telling::second_reading;
 
 use crate::model::{

@@ -9,6 +9,8 @@ mod data;
 mod device;
 /// mkfs, fsck, the detached mount.
 mod filesystem;
+/// A volume that became larger.
+mod growing;
 /// Facts kept on node and volume.
 mod keeping;
 /// Status, journal, decisions.
@@ -93,6 +95,10 @@ pub struct Driver {
     witness: Option<Writer>,
     /// Whose data it is was put on record by this agent.
     news: bool,
+    /// The volume is larger than its filesystem, and what came of that.
+    enlarged: Option<Reason>,
+    /// To this size it could not be grown: tried again when it is another one.
+    not_grown_to: Option<u64>,
 }
 
 impl Driver {
@@ -130,6 +136,8 @@ impl Driver {
             marked: None,
             witness: None,
             news: false,
+            enlarged: None,
+            not_grown_to: None,
             provider,
             hub,
             whereabouts: None,
@@ -155,6 +163,9 @@ impl Driver {
         loop {
             if let Some(event) = event.take() {
                 self.follow(event, &stop).await;
+                if !*stop.borrow() {
+                    self.attend_to_size().await;
+                }
             }
             if *stop.borrow() {
                 break;

@@ -98,6 +98,7 @@ impl Memory {
                 | Fact::Fsck { .. }
                 | Fact::NotChecked { .. }
                 | Fact::Snapshot { .. }
+                | Fact::Grow { .. }
                 | Fact::Enabled { .. }
                 | Fact::Disabled
                 | Fact::Bypassed { .. }

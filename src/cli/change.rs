@@ -142,6 +142,7 @@ impl<'a> Subject<'a> {
             | Fact::Fsck { .. }
             | Fact::NotChecked { .. }
             | Fact::Snapshot { .. }
+            | Fact::Grow { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         }))

@@ -4,7 +4,7 @@ use super::exit::Exit;
 use super::explain;
 use super::manual;
 use super::output::{Context, Failure};
-use super::text::{Screen, Tone, clean, moment};
+use super::text::{Screen, Tone, bytes, clean, moment};
 use crate::config::GuardConfig;
 use crate::model::{BootId, Entry, EntryId, Fact, GuardName, ReasonCode, Time};
 use crate::record::{NodeLedger, machine_id};
@@ -103,6 +103,10 @@ fn line(id: EntryId, entry: Entry, foreign: bool) -> Line {
         Fact::Fsck { exit: None, .. } => ("begins".to_owned(), Vec::new(), None),
         Fact::Fsck { exit: Some(exit), .. } => (format!("exit {exit}"), Vec::new(), None),
         Fact::Snapshot { id, before } => (format!("{id}, before: {before}"), Vec::new(), None),
+        Fact::Grow { from, to, done } => {
+            let how = if done { "grew" } else { "grows" };
+            (format!("{how} from {} to {}", bytes(from), bytes(to)), Vec::new(), None)
+        }
         Fact::NotChecked { why } => (why, Vec::new(), None),
         Fact::Published { at, .. } => (format!("at {at}"), Vec::new(), None),
     };

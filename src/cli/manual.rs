@@ -178,6 +178,7 @@ pub fn page(code: ReasonCode) -> &'static Page {
         ReasonCode::MultiAttach => &ebs::MULTI_ATTACH,
         ReasonCode::ProviderUnreachable => &ebs::PROVIDER_UNREACHABLE,
         ReasonCode::SnapshotRefused => &ebs::SNAPSHOT_REFUSED,
+        ReasonCode::VolumeEnlarged => &ebs::VOLUME_ENLARGED,
         ReasonCode::DeletedWithInstance => &ebs::DELETED_WITH_INSTANCE,
     }
 }

@@ -25,6 +25,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
         mount_options,
         witness,
         snapshot,
+        grow,
     } = wanted.clone();
     let mut told = Vec::new();
     let mut keep = |key: &str, old: String, new: String| {
@@ -57,6 +58,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
         mount_options: running.mount_options.clone(),
         witness,
         snapshot,
+        grow,
     };
     (kept, told)
 }

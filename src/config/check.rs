@@ -158,6 +158,7 @@ impl Check<'_> {
                 "needs `provider = \"ebs\"`: nobody takes a snapshot of a device of this machine",
             );
         }
+        let grow = self.one_of(value("grow"), &[("never", false), ("online", true)]).unwrap_or(false);
         let witness = self.one_of(value("witness"), &[("write", true), ("read", false)]).unwrap_or(true);
         let (written_device, device) = match provider {
             Some(Source::Local) => self.local_device(guard, names),
@@ -201,6 +202,7 @@ impl Check<'_> {
                 mount_options,
                 witness,
                 snapshot,
+                grow,
             },
             device: written_device?,
             publish: written_publish?,

@@ -85,6 +85,11 @@ pub const GUARD: &[Key] = &[
         default: "`off`",
         meaning: "with `ebs`: `best-effort` takes a snapshot before a repair that writes and before `adopt`; `required` does neither without one",
     },
+    Key {
+        name: "grow",
+        default: "`never`",
+        meaning: "`online`: let the filesystem have all of a volume that has become larger, while it is in use; else that is only told",
+    },
 ];
 
 /// The tables that are there once: `[paths]` and so on.

@@ -89,6 +89,7 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
         mount_options,
         witness,
         snapshot,
+        grow,
     } = guard;
     let mode = match mode {
         Mode::Observe => "observe",
@@ -134,6 +135,7 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
     let witness = if *witness { "write" } else { "read" };
     pairs.push(("witness", Says::Text(witness.to_owned())));
     pairs.push(("snapshot", Says::Text(snapshot.as_str().to_owned())));
+    pairs.push(("grow", Says::Text(if *grow { "online" } else { "never" }.to_owned())));
     pairs
 }
 

@@ -57,6 +57,7 @@ fn three_keys_are_enough_and_the_rest_is_cautious() {
             mount_options: vec![],
             witness: true,
             snapshot: SnapshotPolicy::Off,
+            grow: false,
         }]
     );
 }

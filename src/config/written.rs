@@ -82,6 +82,7 @@ pub(super) const GUARD_KEYS: &[&str] = &[
     "mount_options",
     "witness",
     "snapshot",
+    "grow",
 ];
 pub(super) const PUBLISH_KEYS: &[&str] = &["from", "at"];
 /// Keys that take a list, or one text (with commas, unless it is in `UNCUT`).

@@ -1,7 +1,7 @@
-//! The kernel calls on block and loop devices that no library wraps: the only unsafe code outside of libblkid's binding.
+//! The kernel calls on block and loop devices, and on mounted filesystems, that no library wraps: the only unsafe code outside of libblkid's binding.
 //!
-//! Numbers and structures are those of `include/uapi/linux/fs.h`, `include/uapi/linux/loop.h` and
-//! `include/uapi/linux/nvme_ioctl.h` (Linux 5.10, unchanged since).
+//! Numbers and structures are those of `include/uapi/linux/fs.h`, `include/uapi/linux/loop.h`,
+//! `include/uapi/linux/nvme_ioctl.h`, `fs/ext4/ext4.h` and `fs/xfs/libxfs/xfs_fs.h` (Linux 5.10, unchanged since).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -15,7 +15,7 @@ pub const LOOP_AUTOCLEAR: u32 = 4;
 pub const LOOP_DIRECT_IO: u32 = 16;
 
 mod raw {
-    use super::{LoopConfig, LoopInfo64, NvmeCommand};
+    use super::{LoopConfig, LoopInfo64, NvmeCommand, XfsGrow, XfsOldGeometry};
 
     nix::ioctl_read!(blkgetsize64, 0x12, 114, u64);
     // Declared with `size_t` in the header, but the kernel writes a u64 on every architecture we build for.
@@ -25,6 +25,9 @@ mod raw {
     nix::ioctl_write_ptr_bad!(loop_configure, 0x4C0A, LoopConfig);
     nix::ioctl_none_bad!(loop_ctl_get_free, 0x4C82);
     nix::ioctl_readwrite!(nvme_admin_cmd, b'N', 0x41, NvmeCommand);
+    nix::ioctl_write_ptr!(ext4_resize_fs, b'f', 16, u64);
+    nix::ioctl_read!(xfs_fsgeometry_v1, b'X', 100, XfsOldGeometry);
+    nix::ioctl_write_ptr!(xfs_growfsdata, b'X', 110, XfsGrow);
 }
 
 /// `struct loop_info64`.
@@ -71,6 +74,28 @@ struct NvmeCommand {
     words_10_15: [u32; 6],
     timeout_ms: u32,
     result: u32,
+}
+
+/// `struct xfs_fsop_geom_v1`: the form that every kernel answers.
+#[repr(C)]
+#[derive(Default)]
+struct XfsOldGeometry {
+    block_size: u32,
+    /// Realtime extents, groups, log, sectors and inodes.
+    layout: [u32; 6],
+    inode_percent: u32,
+    data_blocks: u64,
+    realtime: [u64; 2],
+    log_start: u64,
+    uuid: [u8; 16],
+    more: [u32; 7],
+}
+
+/// `struct xfs_growfs_data`.
+#[repr(C)]
+struct XfsGrow {
+    blocks: u64,
+    inode_percent: u32,
 }
 
 const NO_INFO: LoopInfo64 = LoopInfo64 {
@@ -194,6 +219,41 @@ pub fn loop_bind(device: impl AsFd, file: impl AsFd, flags: u32, name: &str) -> 
     Ok(())
 }
 
+/// How large an XFS is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct XfsGeometry {
+    /// Bytes.
+    pub block_size: u32,
+    pub data_blocks: u64,
+    /// How much of it inodes may take at most.
+    pub inode_percent: u32,
+}
+
+/// Lets the ext4 of which `root` is a directory have so many blocks (`EXT4_IOC_RESIZE_FS`).
+pub fn ext4_resize(root: impl AsFd, blocks: u64) -> io::Result<()> {
+    // SAFETY: the call reads one u64, and `blocks` lives until it returns.
+    unsafe { raw::ext4_resize_fs(root.as_fd().as_raw_fd(), &blocks)? };
+    Ok(())
+}
+
+/// How large the XFS of which `root` is a directory is (`XFS_IOC_FSGEOMETRY_V1`). ENOTTY: it is no XFS.
+pub fn xfs_geometry(root: impl AsFd) -> io::Result<XfsGeometry> {
+    let mut geometry = XfsOldGeometry::default();
+    // SAFETY: the call writes one `xfs_fsop_geom_v1`, which `geometry` has the layout of.
+    unsafe { raw::xfs_fsgeometry_v1(root.as_fd().as_raw_fd(), &mut geometry)? };
+    let XfsOldGeometry { block_size, data_blocks, inode_percent, .. } = geometry;
+    Ok(XfsGeometry { block_size, data_blocks, inode_percent })
+}
+
+/// Lets that XFS have so many blocks (`XFS_IOC_FSGROWFSDATA`).
+pub fn xfs_grow(root: impl AsFd, blocks: u64, inode_percent: u32) -> io::Result<()> {
+    let wanted = XfsGrow { blocks, inode_percent };
+    // SAFETY: the call reads one `xfs_growfs_data`, which `wanted` has the layout of.
+    unsafe { raw::xfs_growfsdata(root.as_fd().as_raw_fd(), &wanted)? };
+    Ok(())
+}
+
 // The kernel copies by these sizes; a wrong layout must not compile.
 const _: () =
     assert!(size_of::<LoopInfo64>() == 232 && size_of::<LoopConfig>() == 304 && size_of::<NvmeCommand>() == 72);
+const _: () = assert!(size_of::<XfsOldGeometry>() == 112 && size_of::<XfsGrow>() == 16);

@@ -139,6 +139,7 @@ impl Verdict {
             | Code::IdentityChanged
             | Code::MigrationUnderWay
             | Code::ConfigChanged
+            | Code::VolumeEnlarged
             | Code::DeletedWithInstance => Verdict::Notice,
         }
     }

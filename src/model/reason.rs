@@ -94,6 +94,8 @@ reason_codes! {
     ProviderUnreachable = "provider-unreachable",
     /// The configuration requires a snapshot before a risky step, and it cannot be had.
     SnapshotRefused = "snapshot-refused",
+    /// The volume is larger than its filesystem.
+    VolumeEnlarged = "volume-enlarged",
     /// The provider deletes the volume together with this instance.
     DeletedWithInstance = "deleted-with-instance",
 }

@@ -60,6 +60,8 @@ pub enum Fact {
     Fsck { exit: Option<i32>, output: String },
     /// The volume is about to be mounted without fsck, and why.
     NotChecked { why: String },
+    /// The filesystem is about to grow to all of its device, or has. Bytes.
+    Grow { from: u64, to: u64, done: bool },
     /// EC2 keeps the volume's state as it was before this.
     Snapshot { id: String, before: String },
     /// The volume was published at this path.
@@ -85,6 +87,7 @@ impl Fact {
             Fact::Bypassed { .. } => "bypass",
             Fact::Fsck { .. } | Fact::NotChecked { .. } => "fsck",
             Fact::Snapshot { .. } => "snapshot",
+            Fact::Grow { .. } => "grow",
             Fact::Published { .. } => "publish",
             Fact::Decided { decision, .. } => decision,
         }

@@ -228,6 +228,14 @@ pub fn filesystem(head: &[u8]) -> Option<FilesystemFacts> {
     (superblock.checksum_right != Some(false)).then(|| superblock.facts())
 }
 
+/// How large the ext filesystem is whose primary superblock stands in `head`: bytes, and those of a block.
+pub fn ext_size(head: &[u8]) -> Option<(u64, u64)> {
+    let superblock = head.get(1024..).and_then(ext::parse)?;
+    let whole = superblock.group == 0 && superblock.checksum_right != Some(false);
+    let bytes = superblock.blocks.checked_mul(superblock.block_size).filter(|_| whole)?;
+    Some((bytes, superblock.block_size))
+}
+
 /// Where copies of a superblock would be by what the findings say of the size of allocation groups.
 pub(crate) fn follow_up(findings: &Findings, blocks: &[(u64, Vec<u8>)]) -> Vec<u64> {
     let mut offsets = Vec::new();

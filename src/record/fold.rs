@@ -306,6 +306,7 @@ fn fs_uuids(n: &Part<'_>, v: &Part<'_>, volume_id: &VolumeId) -> Vec<FsUuid> {
             | Fact::Fsck { .. }
             | Fact::NotChecked { .. }
             | Fact::Snapshot { .. }
+            | Fact::Grow { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         }

@@ -195,6 +195,7 @@ fn must_understand(fact: &Fact) -> bool {
         | Fact::Fsck { .. }
         | Fact::NotChecked { .. }
         | Fact::Snapshot { .. }
+        | Fact::Grow { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. } => false,
     }
@@ -225,6 +226,7 @@ pub fn frame(last_hash: &Hash, entry: &Entry) -> Result<Frame, EncodeError> {
         | Fact::Bypassed { .. }
         | Fact::NotChecked { .. }
         | Fact::Snapshot { .. }
+        | Fact::Grow { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. } => entry,
     };

@@ -17,6 +17,7 @@ mod ebs;
 mod etcd;
 mod gate;
 mod gate_flow;
+mod grow;
 mod http;
 mod incidents_a;
 mod incidents_b;

@@ -121,7 +121,14 @@ impl Driver {
     }
 
     pub(super) fn warnings(&self) -> Vec<Reason> {
-        self.guard.warnings.iter().chain(&self.held_back).chain(&self.provider_warnings).cloned().collect()
+        self.guard
+            .warnings
+            .iter()
+            .chain(&self.held_back)
+            .chain(&self.provider_warnings)
+            .chain(&self.enlarged)
+            .cloned()
+            .collect()
     }
 
     pub(super) fn report(&mut self) {

@@ -23,6 +23,7 @@ impl Driver {
             | Fact::Fsck { .. }
             | Fact::NotChecked { .. }
             | Fact::Snapshot { .. }
+            | Fact::Grow { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => false,
         });

@@ -30,6 +30,7 @@ fn of_both(fact: &Fact) -> bool {
         | Fact::Fsck { .. }
         | Fact::NotChecked { .. }
         | Fact::Snapshot { .. }
+        | Fact::Grow { .. }
         | Fact::Decided { .. } => false,
     }
 }

@@ -205,6 +205,7 @@ pub fn record(facts: &[Fact], made: Option<(&str, &GuardConfig)>) -> String {
             | Fact::Fsck { .. }
             | Fact::NotChecked { .. }
             | Fact::Snapshot { .. }
+            | Fact::Grow { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         })

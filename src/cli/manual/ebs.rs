@@ -55,6 +55,23 @@ pub const SNAPSHOT_REFUSED: Page = Page {
     ],
 };
 
+pub const VOLUME_ENLARGED: Page = Page {
+    severity: Severity::Information,
+    cause: "the volume is larger than the filesystem on it",
+    found: "The kernel shows a larger device than the filesystem has room for, by 16 MiB or more.",
+    means: "The volume was made larger (ModifyVolume), and the new room is not used.",
+    without: "A volume that was paid for and still runs full.",
+    check: &["lsblk -b {device}", "df -h"],
+    choices: &[
+        Choice {
+            command: "resize2fs {device}",
+            effect: "Grows an ext4 in use, now; an XFS with xfs_growfs and its mountpoint. Or: grow = \"online\" in the configuration.",
+            safe: true,
+        },
+        RETRY,
+    ],
+};
+
 pub const PROVIDER_UNREACHABLE: Page = Page {
     severity: Severity::Trouble,
     cause: "the volume is not attached to this machine, and EC2 cannot be asked for it",

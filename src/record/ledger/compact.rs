@@ -46,6 +46,7 @@ fn role(entry: Option<&Entry>) -> Role {
         Fact::Fsck { .. }
         | Fact::NotChecked { .. }
         | Fact::Snapshot { .. }
+        | Fact::Grow { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. }
         | Fact::Enabled { .. }

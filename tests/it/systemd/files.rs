@@ -160,7 +160,7 @@ fn systemd_finds_no_fault_in_the_units() {
 /// has what that costs, line by line.
 #[test]
 fn the_units_are_no_more_exposed_than_they_must_be() {
-    for (name, ceiling) in [("volhold.service", 51), ("volhold-gate@.service", 14)] {
+    for (name, ceiling) in [("volhold.service", 52), ("volhold-gate@.service", 14)] {
         let path = units().join(name).display().to_string();
         let threshold = format!("--threshold={ceiling}");
         let said = output("systemd-analyze", &["security", "--offline=yes", "--no-pager", &threshold, &path]);
