@@ -22,7 +22,7 @@ pub(super) fn check(from: &dyn ReadAt, meta: Meta, size: u64, walk: &mut Walk<'_
         walk.counts.free = meta.high_water.saturating_sub(2).saturating_sub(walk.seen.count());
         return;
     }
-    let Some((list, wanted)) = head(from, meta, walk) else { return };
+    let Some((list, wanted)) = head(from, meta, size, walk) else { return };
     let mut free = Seen::new(pages);
     let mut done = 0_u64;
     let mut buf = vec![0; PIECE_BYTES];
@@ -58,7 +58,7 @@ pub(super) fn check(from: &dyn ReadAt, meta: Meta, size: u64, walk: &mut Walk<'_
 }
 
 /// Where the numbers begin, and how many there are.
-fn head(from: &dyn ReadAt, meta: Meta, walk: &mut Walk<'_>) -> Option<(u64, u64)> {
+fn head(from: &dyn ReadAt, meta: Meta, size: u64, walk: &mut Walk<'_>) -> Option<(u64, u64)> {
     let id = meta.freelist;
     let mut bad = |what: String| {
         walk.fault(id, FaultKind::Freelist, what);
@@ -82,6 +82,9 @@ fn head(from: &dyn ReadAt, meta: Meta, walk: &mut Walk<'_>) -> Option<(u64, u64)
     let run = u64::from(header.overflow).saturating_add(1);
     if id.saturating_add(run) > meta.high_water {
         return bad(format!("is a freelist of {run} pages, which do not fit below {}", meta.high_water));
+    }
+    if id.saturating_add(run).saturating_mul(u64::from(meta.page_size)) > size {
+        return bad(format!("is a freelist of {run} pages, and the file ends at {size}"));
     }
     let room = run.saturating_mul(u64::from(meta.page_size)).saturating_sub(PAGE_HEADER as u64) / 8;
     let (skip, wanted) = match header.count {

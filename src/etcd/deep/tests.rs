@@ -201,6 +201,9 @@ fn the_freelist_agrees_with_the_trees_or_the_page_is_named() {
     assert_eq!(long.faults(), [], "the first number of a long list is its length");
     assert_eq!(list().set(7, 10, &[0xff]).faults()[0], FaultKind::Freelist, "more numbers than fit");
     assert_eq!(list().set(7, 12, &[1]).faults(), [FaultKind::Freelist], "more pages than there are");
+    let mut cut = list();
+    cut.bytes.truncate(8 * 1024 - 100);
+    assert_eq!(cut.faults(), [FaultKind::Freelist], "its numbers are there, and its page is not whole");
 }
 
 #[test]
