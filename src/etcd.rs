@@ -27,6 +27,7 @@ mod bytes;
 pub mod deep;
 mod defects;
 mod dir;
+mod entry;
 mod error;
 pub mod facts;
 mod file;

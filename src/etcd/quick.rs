@@ -14,6 +14,7 @@ use crate::model::{
     BackendFacts, ClusterId, DataDirReport, DirRole, EtcdGeneration, Fingerprint, Member, MemberId, Observed, Place,
     RaftProgress, Severity, Time, Unapplied, V2Facts,
 };
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -163,7 +164,12 @@ fn applied(backend: Option<&BackendReading>) -> Option<u64> {
 
 fn unapplied(wal: &WalReading, applied: u64) -> Option<Unapplied> {
     let last = wal.last_entry_index()?.max(applied);
-    Some(Unapplied { entries: last.saturating_sub(applied), first: applied.saturating_add(1), last })
+    let mut kinds = BTreeMap::new();
+    for kind in &wal.unapplied {
+        let count: &mut u64 = kinds.entry(kind.as_str().to_owned()).or_default();
+        *count = count.saturating_add(1);
+    }
+    Some(Unapplied { entries: last.saturating_sub(applied), first: applied.saturating_add(1), last, kinds })
 }
 
 fn place(dir: BorrowedFd<'_>, hints: &VolumeHints) -> Place {

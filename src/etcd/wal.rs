@@ -13,9 +13,10 @@ pub mod frame;
 pub use frame::{SegmentHead, looks_like_segment};
 
 use super::defects::Code;
+use super::entry;
 use super::proto::{HardState, InternalRaftRequest, RaftEntry, V2Request, WalMetadata, WalSnapshot};
 use super::read_at::{ReadAt, ReadError, read_up_to};
-use crate::model::Defect;
+use crate::model::{Defect, EntryKind};
 use frame::{Frame, Frames};
 use prost::Message;
 use std::collections::VecDeque;
@@ -23,6 +24,8 @@ use std::collections::VecDeque;
 /// Snapshot records remembered; etcd makes one every 10,000 entries or more, and keeps few files.
 const MAX_SNAPSHOTS: usize = 10_000;
 const MAX_JUMPS: usize = 16;
+/// Entries that the backend has not applied and whose kind is remembered. etcd commits after 10,000 at the latest.
+const MAX_UNAPPLIED: usize = 1 << 20;
 /// Bytes of log read beyond the budget to see what the backend has not applied.
 const MAX_FORCED: u64 = 512 << 20;
 
@@ -76,6 +79,8 @@ pub struct WalReading {
     pub written_by_v3: bool,
     /// A write of the v3 API after [`WalQuestion::v3_after`] that makes a key.
     pub unapplied_put: bool,
+    /// What the entries after [`WalQuestion::v3_after`] ask for, in their order; [`MAX_UNAPPLIED`] of them at most.
+    pub unapplied: Vec<EntryKind>,
     /// A write of the v2 API after [`WalQuestion::v2_after`] that makes a user's key.
     pub unapplied_v2_put: bool,
     /// The chain was followed to the end of the last file (a torn tail is an end).
@@ -359,12 +364,27 @@ impl Chain {
         }
         self.expected = entry.index.saturating_add(1);
         self.reading.last_entry = Some((entry.index, entry.term));
+        self.note_unapplied(entry);
         let v3 = entry.index > self.question.v3_after && !self.reading.unapplied_put;
         let v2 = entry.index > self.question.v2_after && !self.reading.unapplied_v2_put;
         if entry.kind == 0 && (v3 || v2) && !entry.data.is_empty() {
             let write = write_in(&entry.data);
             self.reading.unapplied_put |= v3 && write.v3;
             self.reading.unapplied_v2_put |= v2 && write.v2;
+        }
+    }
+
+    /// An entry that stands where others stood takes their place, and that of all behind them.
+    fn note_unapplied(&mut self, entry: &RaftEntry) {
+        let Some(place) = entry.index.checked_sub(self.question.v3_after.saturating_add(1)) else {
+            // Replaced from before what counts: nothing of it is left.
+            self.reading.unapplied.clear();
+            return;
+        };
+        let unapplied = &mut self.reading.unapplied;
+        unapplied.truncate(usize::try_from(place).unwrap_or(usize::MAX));
+        if unapplied.len() < MAX_UNAPPLIED {
+            unapplied.push(entry::told(entry).kind);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::{ClusterId, FsUuid, MemberId, Observed, Time, VolumeId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Everything that one look at a mounted volume yields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,6 +143,9 @@ pub struct Fingerprint {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub v2: Option<V2Facts>,
     pub unapplied: Option<Unapplied>,
+    /// Of a deep reading: the least version of etcd that understands the log from the newest snapshot on.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub log_version: Option<String>,
     pub place: Place,
 }
 
@@ -188,6 +192,59 @@ pub struct Unapplied {
     pub entries: u64,
     pub first: u64,
     pub last: u64,
+    /// How many of them ask for what ([`EntryKind`]), as far as they were read. A word that this version does not know
+    /// comes from another version's record.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kinds: BTreeMap<String, u64>,
+}
+
+/// What an entry of the log asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EntryKind {
+    /// Nothing: a new leader begins with one.
+    Empty,
+    Put,
+    DeleteRange,
+    /// Which of its writes happen is known only by applying it.
+    Txn,
+    /// A read that had to be ordered among the writes.
+    Range,
+    Compaction,
+    /// Granted, revoked, or its rest of time kept.
+    Lease,
+    Alarm,
+    /// Users, roles, and who may log in.
+    Auth,
+    ClusterVersion,
+    /// A member added, removed, changed or promoted, or its name and client URLs.
+    Membership,
+    Downgrade,
+    /// A request of the v2 API.
+    V2,
+    /// It could not be read, or is of a kind that this version does not know.
+    Unknown,
+}
+
+impl EntryKind {
+    /// As it stands in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EntryKind::Empty => "empty",
+            EntryKind::Put => "put",
+            EntryKind::DeleteRange => "delete-range",
+            EntryKind::Txn => "txn",
+            EntryKind::Range => "range",
+            EntryKind::Compaction => "compaction",
+            EntryKind::Lease => "lease",
+            EntryKind::Alarm => "alarm",
+            EntryKind::Auth => "auth",
+            EntryKind::ClusterVersion => "cluster-version",
+            EntryKind::Membership => "membership",
+            EntryKind::Downgrade => "downgrade",
+            EntryKind::V2 => "v2",
+            EntryKind::Unknown => "unknown",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -129,6 +129,9 @@ pub struct LogFile {
     pub cluster_version: Option<(u64, String)>,
     /// Index of the last entry of the v2 API that 3.6 refuses: all but a member's attributes and the cluster version.
     pub refused_v2: Option<u64>,
+    /// Minor versions of etcd 3 above 0 that its entries need, each with the last index at which one does.
+    #[serde(default)]
+    pub needs: Vec<(u8, u64)>,
     pub end: LogEnd,
     /// Where.
     pub end_at: u64,
@@ -164,6 +167,19 @@ impl LogFile {
 }
 
 impl DataDirFacts {
+    /// The least version of etcd that understands every entry behind the newest snapshot (etcd v3.6.12
+    /// `server/storage/wal/version.go`): as long as it is above what a downgrade wants, 3.6 does not lower the version of its
+    /// storage. `None` without a log.
+    pub fn log_version(&self) -> Option<String> {
+        let mentioned =
+            |good: &&GoodSnapshot| self.log.files.iter().any(|file| file.snapshots.contains(&(good.index, good.term)));
+        let good = self.snapshots.iter().filter_map(|file| file.good.as_ref()).filter(mentioned);
+        let from = good.map(|good| good.index).max().unwrap_or(0);
+        let needs = self.log.files.iter().flat_map(|file| &file.needs);
+        let minor = needs.filter(|(_, last)| *last > from).map(|(minor, _)| *minor).max().unwrap_or(0);
+        (!self.log.files.is_empty()).then(|| format!("3.{minor}.0"))
+    }
+
     /// Nothing is odd about it. Where something is, and an etcd writes, it may have been half written.
     pub fn is_clean(&self) -> bool {
         let backend = self.backend.deep.as_ref();

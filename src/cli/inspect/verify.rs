@@ -134,6 +134,7 @@ pub(in crate::cli) fn add(report: &mut DataDirReport, facts: &DataDirFacts) {
     report.defects.sort_by_key(|defect| std::cmp::Reverse(defect.severity));
     if let Some(print) = &mut report.fingerprint {
         print.hashkv = deep.hashkv;
+        print.log_version = facts.log_version();
         if deep.keys.is_some() {
             (print.keys, print.keys_capped) = (deep.keys, false);
         }

@@ -85,7 +85,16 @@ pub const FIELDS: &[(&str, &str)] = &[
         "`page_size`; `size`, which etcd calls dbSize and which is not the file's length; `size_in_use` (deep), at most what etcd says; `txid`.",
     ),
     ("v2", "Keys of the v2 API."),
-    ("unapplied", "Entries of the log beyond `consistent_index`: applied at the next start."),
+    (
+        "unapplied",
+        "Entries of the log beyond `consistent_index`: applied at the next start. `kinds` counts what they ask for: `put`, \
+         `delete-range`, `txn`, `compaction`, `lease`, `membership`, `auth` and so on.",
+    ),
+    (
+        "log_version",
+        "Of a deep reading: the least version of etcd that understands every entry of the log behind the newest snapshot. \
+         etcd 3.6 does not take its storage below that at a downgrade.",
+    ),
     ("place", "Where it lies: filesystem, volume, inode, birth."),
     ("deep.pages", "Pages by kind. `free`: no tree reaches them."),
     (

@@ -2,6 +2,7 @@
 
 use super::super::bytes::printable;
 use super::super::dir::{list, open_dir_str, open_file};
+use super::super::entry;
 use super::super::member::{MAX_NAMES, WAL_DIR};
 use super::super::proto::{HardState, InternalRaftRequest, RaftEntry, V2Request, WalMetadata, WalSnapshot};
 use super::super::read_at::{ReadAt, ReadError};
@@ -65,6 +66,7 @@ pub(in crate::etcd) fn read(file: &dyn ReadAt, seq: u64, index: u64) -> Result<L
         snapshots: Vec::new(),
         cluster_version: None,
         refused_v2: None,
+        needs: Vec::new(),
         end: LogEnd::Whole,
         end_at: 0,
         more: false,
@@ -146,6 +148,13 @@ fn take_entry(found: &mut LogFile, entry: &RaftEntry) {
     }
     found.first = found.first.or(Some((entry.index, entry.term)));
     found.last = Some((entry.index, entry.term));
+    let since = entry::told(entry).since;
+    if since > 0 {
+        match found.needs.iter_mut().find(|(minor, _)| *minor == since) {
+            Some((_, last)) => *last = entry.index,
+            None => found.needs.push((since, entry.index)),
+        }
+    }
     if entry.kind != 0 || entry.data.is_empty() {
         return;
     }

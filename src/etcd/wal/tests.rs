@@ -246,6 +246,27 @@ fn writes_that_make_keys_are_seen_only_beyond_what_is_applied() {
 }
 
 #[test]
+fn what_is_not_applied_is_told_by_its_kind_and_what_was_replaced_is_forgotten() {
+    let put = b"\x08\x05\x22\x03\x0a\x01k";
+    let delete = b"\x08\x06\x2a\x03\x0a\x01k";
+    let mut writer = Writer::new(false);
+    writer.entry(1, 1, b"");
+    for index in 2..=5 {
+        writer.entry(index, 1, put);
+    }
+    // A new leader had other entries from 4 on.
+    writer.entry(4, 2, b"");
+    writer.entry(5, 2, delete);
+    let kinds = |v3_after| {
+        let reading = writer.read_with(WalQuestion { v3_after, v2_after: 0, budget: 0 });
+        reading.unapplied.iter().map(|kind| kind.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(2), ["put", "empty", "delete-range"]);
+    assert_eq!(kinds(4), ["delete-range"]);
+    assert_eq!(kinds(5), [] as [&str; 0]);
+}
+
+#[test]
 fn names_are_sequence_and_index() {
     assert_eq!(parse_name("0000000000000003-00000000000000d2.wal"), Some((3, 0xd2)));
     assert_eq!(parse_name("3-d2.wal"), Some((3, 0xd2)));

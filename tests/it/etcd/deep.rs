@@ -2,8 +2,9 @@
 
 use super::*;
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use volhold::etcd::schema::BackendError;
-use volhold::etcd::{DeepQuestion, read_deep};
+use volhold::etcd::{DeepQuestion, data_dir_facts, read_deep};
 use volhold::model::BackendDeep;
 
 #[derive(serde::Deserialize)]
@@ -29,6 +30,8 @@ struct ToolTruth {
     #[serde(default)]
     status: BTreeMap<String, (u32, i64, u64, u64)>,
     bbolt_check: Option<bool>,
+    /// What etcd 3.6's own rule gives for the log.
+    wal_min_version: Option<String>,
 }
 
 fn deep_truths() -> BTreeMap<String, DeepTruth> {
@@ -59,6 +62,7 @@ impl Wrong {
 fn every_backend_gives_the_numbers_and_hashes_that_etcd_and_its_tools_gave() {
     let mut wrong = Wrong::default();
     let (mut hashes, mut statuses, mut checks) = (0, 0, 0);
+    let mut logs = BTreeMap::new();
     for (case, truth) in deep_truths() {
         if truth.dirs.is_empty() {
             continue;
@@ -71,6 +75,12 @@ fn every_backend_gives_the_numbers_and_hashes_that_etcd_and_its_tools_gave() {
                 continue;
             }
             let place = format!("{case} {path}");
+            if let Some(version) = &truth.wal_min_version {
+                let dir = File::open(unpacked.root().join(path)).expect("a data dir");
+                let facts = data_dir_facts(dir.as_fd(), &mut |_, _| {});
+                *logs.entry(version.clone()).or_insert(0) += 1;
+                wrong.equal(&place, "version of the log", facts.log_version(), Some(Some(version.clone())));
+            }
             let deep = match deep(&db) {
                 Ok(deep) => deep,
                 Err(error) => {
@@ -87,6 +97,8 @@ fn every_backend_gives_the_numbers_and_hashes_that_etcd_and_its_tools_gave() {
         }
     }
     assert!(wrong.0.is_empty(), "{} of them:\n{}", wrong.0.len(), wrong.0.join("\n"));
+    let least = [("3.0.0", 100), ("3.1.0", 2), ("3.5.0", 150)].map(|(version, count)| (version.to_owned(), count));
+    assert!(least.iter().all(|(version, count)| logs.get(version) >= Some(count)), "{logs:?}");
     assert!(checks > 320 && hashes > 250 && statuses > 300, "{checks} backends, {hashes} hashes, {statuses} statuses");
 }
 
