@@ -5,7 +5,8 @@
 //! nothing decides: it answers with the evidence types of `model`, which `decide` judges.
 //!
 //! The order of work, which is also the order of [`ProbeAnswer`]s: libblkid; the telling regions ([`telling`]: superblocks,
-//! their backups, tails); and only where those are blank the pass over every byte ([`scan`]).
+//! their backups, tails); where those say nothing, samples spread over the device and what lies behind a block that is not
+//! blank and has no name; and only where all of that is blank the pass over every byte ([`scan`]).
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -165,7 +166,7 @@ fn conclude(source: &Source, first: FirstReading, pass: Option<Pass>) -> Observe
     if let (false, Some(error)) = (refuses, errors.first()) {
         return Observed::Unknown(error.why());
     }
-    let beyond = first.regions.iter().map(|region| {
+    let beyond = regions::joined(&first.regions).into_iter().map(|region| {
         let end = region.offset.saturating_add(region.len as u64);
         end.saturating_sub(region.offset.max(covered))
     });
@@ -180,6 +181,9 @@ fn conclude(source: &Source, first: FirstReading, pass: Option<Pass>) -> Observe
         bytes_read: beyond.fold(covered, u64::saturating_add).min(size),
         read_errors: errors.len() as u64,
         first_other,
+        sample: first_other
+            .and_then(|offset| source.block(offset))
+            .and_then(|(block, at)| classify::sample(&block, at)),
         findings: findings.sorted(),
         telling_digest: first.digest,
         size_before: size,
@@ -216,6 +220,7 @@ pub fn assemble(answers: impl Iterator<Item = ProbeAnswer>, missing: Why) -> Dev
             bytes_read,
             read_errors: 1,
             first_other: None,
+            sample: None,
             findings,
             telling_digest: String::new(),
             size_before: size,

@@ -90,12 +90,33 @@ pub struct Content {
     pub read_errors: u64,
     /// First block that is neither zero nor uniform (or, in `uniform` content, first non-zero one).
     pub first_other: Option<u64>,
+    /// What stands in that block.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sample: Option<BlockSample>,
     /// Signatures found, in order of offset; at most some hundred.
     pub findings: Vec<Finding>,
     /// SHA-256 over the telling regions of the first reading, hex.
     pub telling_digest: String,
     pub size_before: u64,
     pub size_after: u64,
+}
+
+/// A look at one block for the eyes of a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockSample {
+    /// Byte of the device at which the line begins: that of the first byte that is not zero, rounded down to 16.
+    pub offset: u64,
+    /// Shannon entropy of the block in thousandths of a bit for each byte: 0 for one value only, 8000 at most.
+    pub entropy: u32,
+    /// Sixteen bytes, as `xxd` shows them.
+    pub hex: String,
+}
+
+impl std::fmt::Display for BlockSample {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bits = f64::from(self.entropy) / 1000.0;
+        write!(f, "{bits:.1} bits of entropy in a byte, {:08x}: {}", self.offset, self.hex)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +154,20 @@ pub enum FindingKind {
     GptBackupHeader,
     BoltMeta,
     EtcdWal,
+    /// A block of the journal of ext3, ext4 or ocfs2.
+    ExtJournal,
+    /// A block of a directory of ext2, ext3 or ext4, with names that say nothing of etcd.
+    ExtDirectory,
+    /// A record of XFS' log.
+    XfsLog,
+    /// A directory that etcd filled.
+    EtcdDirectory,
+    /// A leaf page of a bolt file whose keys are revisions.
+    BoltLeaf,
+    EtcdSnap,
+    EtcdV2Store,
+    /// A key of Kubernetes.
+    EtcdKeys,
     Named(String),
 }
 

@@ -49,3 +49,10 @@ pub(crate) fn text(field: &[u8]) -> Option<String> {
     let text = text.trim_end().to_owned();
     if text.is_empty() { None } else { Some(text) }
 }
+
+/// CRC-32 (IEEE 802.3, reflected) from `crc` on, not inverted at the end. Bit by bit: what it is asked for has a block at most.
+pub(crate) fn crc32(crc: u32, data: &[u8]) -> u32 {
+    data.iter().fold(crc, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 != 0 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 })
+    })
+}

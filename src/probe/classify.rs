@@ -3,6 +3,8 @@
 //! A never-written block of an encrypted volume decrypts to noise, so noise alone does not say that somebody wrote. Text,
 //! tables, code, a superblock, a single byte among zeroes: all of these have byte counts that noise does not have.
 
+use crate::model::BlockSample;
+
 /// What one block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -90,4 +92,44 @@ fn chi_square(block: &[u8]) -> f64 {
         .fold(0, u64::saturating_add);
     let n = block.len() as f64;
     squares as f64 * 256.0 / n - n
+}
+
+/// What a person wants to see of a block that is not zero, which begins at `offset`.
+pub(crate) fn sample(block: &[u8], offset: u64) -> Option<BlockSample> {
+    const LINE: usize = 16;
+    let first = block.iter().position(|byte| *byte != 0)?;
+    let begin = first.saturating_sub(first % LINE);
+    let line = block.get(begin..)?;
+    let line = line.get(..LINE).unwrap_or(line);
+    let pairs: Vec<String> =
+        line.chunks(2).map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+    let letters: String = line
+        .iter()
+        .map(|byte| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' })
+        .collect();
+    Some(BlockSample {
+        offset: offset.saturating_add(begin as u64),
+        entropy: entropy(block),
+        hex: format!("{}  {letters}", pairs.join(" ")),
+    })
+}
+
+/// In thousandths of a bit for each byte.
+fn entropy(block: &[u8]) -> u32 {
+    let mut counts = [0_u32; 256];
+    for byte in block {
+        if let Some(count) = counts.get_mut(usize::from(*byte)) {
+            *count = count.saturating_add(1);
+        }
+    }
+    let len = block.len() as f64;
+    let bits: f64 = counts
+        .iter()
+        .filter(|count| **count > 0)
+        .map(|count| {
+            let share = f64::from(*count) / len;
+            -share * share.log2()
+        })
+        .sum();
+    (bits * 1000.0).round() as u32
 }

@@ -3,7 +3,7 @@
 //! Little endian (UEFI 2.10, table 5.5): 0 "EFI PART", 8 revision, 12 header size, 16 CRC-32 of the header with this field as
 //! zero, 24 my LBA, 32 alternate LBA, 56 disk GUID (first three parts little endian), 80 number of entries.
 
-use super::bytes::{array, le32, le64, slice};
+use super::bytes::{array, crc32, le32, le64, slice};
 use crate::model::Validated;
 
 pub(crate) const MAGIC: [u8; 8] = *b"EFI PART";
@@ -40,16 +40,9 @@ pub(crate) fn parse(data: &[u8], offset: u64) -> Option<GptHeader> {
     })
 }
 
-/// CRC-32 (IEEE 802.3, reflected) with the four bytes at `hole` read as zero. Bit by bit: a header has a hundred bytes.
+/// CRC-32 with the four bytes at `hole` read as zero.
 fn crc32_without(data: &[u8], hole: usize) -> Option<u32> {
     let after = hole.checked_add(4)?;
-    let bytes = data.get(..hole)?.iter().chain(&[0; 4]).chain(data.get(after..)?);
-    let mut crc = u32::MAX;
-    for byte in bytes {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            crc = if crc & 1 != 0 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
-        }
-    }
-    Some(!crc)
+    let crc = crc32(crc32(u32::MAX, data.get(..hole)?), &[0; 4]);
+    Some(!crc32(crc, data.get(after..)?))
 }

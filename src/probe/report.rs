@@ -142,6 +142,7 @@ mod tests {
             read_errors: 0,
             first_other: None,
             findings: Vec::new(),
+            sample: None,
             telling_digest: String::new(),
             size_before: 8192,
             size_after: 8192,

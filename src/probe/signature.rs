@@ -1,16 +1,34 @@
 //! Looks for what other programs leave on a disk, in one block of 4 KiB at a time, and says how sure it is.
 //!
-//! Every non-zero block that is read goes through here. Random bytes hit short magics, so a magic alone is listed only where it
-//! is four bytes or longer, or stands where it is expected; what refuses is structure or a checksum.
+//! Every non-zero block that is read goes through [`Search::block`], which knows what may stand in the midst of noise, and what
+//! is neither zero nor noise through [`Search::written`] as well, which knows far more: a blank device never pays for that.
+//! Random bytes hit short magics, so a magic alone is listed only where it is four bytes or longer, or stands where it is
+//! expected; what refuses is structure or a checksum.
 
-use super::bytes::{array, slice};
+mod btrfs;
+mod directory;
+mod etcd;
+mod journal;
+mod luks;
+mod lvm;
+mod mbr;
+mod md;
+mod other;
+mod piece;
+mod xfs_log;
+
+use super::bytes::array;
 use super::{ext, gpt, regions, traces, xfs};
 use crate::model::{FilesystemFacts, Finding, FindingKind, Validated};
+use piece::Piece;
 
 /// Most findings that are kept of each sort; a filesystem full of bolt files need not list them all.
 const MOST_VALIDATED: usize = 128;
 const MOST_MAGIC: usize = 64;
+/// Most of one kind and sureness: a thousand directories say no more than these.
+const MOST_OF_A_KIND: usize = 32;
 const SECTOR: usize = 512;
+const BLOCK: usize = 4096;
 
 /// Findings in the order in which they were made, without doubles, bounded.
 #[derive(Debug, Default, Clone)]
@@ -25,7 +43,9 @@ impl Findings {
         let magic = self.list.len().saturating_sub(self.validated);
         let room = if validated { self.validated < MOST_VALIDATED } else { magic < MOST_MAGIC };
         let known = self.list.iter().any(|old| old.offset == finding.offset && old.kind == finding.kind);
-        if room && !known {
+        let alike =
+            self.list.iter().filter(|old| old.kind == finding.kind && old.validated == finding.validated).count();
+        if room && !known && alike < MOST_OF_A_KIND {
             self.validated = self.validated.saturating_add(usize::from(validated));
             self.list.push(finding);
         }
@@ -50,6 +70,22 @@ impl Findings {
         self.list.iter()
     }
 }
+
+/// Parsers of what begins on a sector boundary. Each looks at a magic first, or at what little else rules most sectors out.
+const IN_ANY_SECTOR: &[fn(&Piece<'_>) -> Option<Finding>] = &[
+    mbr::table,
+    journal::block,
+    directory::block,
+    xfs_log::free_list,
+    xfs_log::log_record,
+    luks::header,
+    luks::json,
+    lvm::any,
+    md::member,
+    etcd::leaf,
+    etcd::snapshot,
+    other::any,
+];
 
 /// What the search has to know about the device.
 #[derive(Debug, Clone)]
@@ -83,9 +119,26 @@ impl Search {
             }
             findings.extend(traces::bolt_meta(data, position));
             findings.extend(traces::wal_head(data, position));
-            findings.extend(luks_header(data, position));
+            findings.extend(luks::header(&self.piece(data, position)));
         }
-        findings.extend(btrfs_superblock(block, offset));
+        findings.extend(btrfs::superblock(&self.piece(block, offset)));
+    }
+
+    /// Adds what begins in the first block of `data`, which was read at `offset`, a multiple of 4096, and is no noise. The bytes
+    /// behind the block are for structures that are longer.
+    pub(crate) fn written(&self, data: &[u8], offset: u64, findings: &mut Findings) {
+        let len = data.len().min(BLOCK);
+        for at in (0..len).step_by(SECTOR) {
+            let piece = self.piece(data.get(at..).unwrap_or_default(), offset.saturating_add(at as u64));
+            findings.extend(IN_ANY_SECTOR.iter().filter_map(|parse| parse(&piece)));
+        }
+        let whole = self.piece(data, offset);
+        findings.extend(btrfs::node(&whole));
+        findings.extend(etcd::anywhere(&whole, len));
+    }
+
+    fn piece<'d>(&self, data: &'d [u8], at: u64) -> Piece<'d> {
+        Piece { data, at, size: self.size }
     }
 
     fn ext(&self, data: &[u8], position: u64) -> Option<Finding> {
@@ -172,46 +225,6 @@ fn gpt_header(data: &[u8], position: u64) -> Option<Finding> {
         validated: header.validated,
         uuid: Some(header.disk.to_string()),
         detail: Some(format!("room for {} partitions", header.entries)),
-    })
-}
-
-/// LUKS1/2 primary ("LUKS" BA BE) and LUKS2 secondary ("SKUL" BA BE) headers; in LUKS2 the header says its own offset at
-/// byte 256 (cryptsetup, LUKS2 on-disk format 1.1.3, `struct luks2_hdr_disk`; big endian).
-fn luks_header(data: &[u8], position: u64) -> Option<Finding> {
-    let magic = slice(data, 0, 6)?;
-    let secondary = magic == b"SKUL\xba\xbe";
-    if !secondary && magic != b"LUKS\xba\xbe" {
-        return None;
-    }
-    let version = super::bytes::be16(data, 6)?;
-    let in_place = version == 1 && !secondary || version == 2 && super::bytes::be64(data, 256)? == position;
-    let uuid = super::bytes::text(slice(data, 168, 40)?).and_then(|text| uuid::Uuid::parse_str(&text).ok());
-    Some(Finding {
-        kind: FindingKind::Named(String::from("crypto_LUKS")),
-        offset: position,
-        validated: if in_place && uuid.is_some() { Validated::Structure } else { Validated::Magic },
-        uuid: uuid.map(|uuid| uuid.to_string()),
-        detail: Some(format!("LUKS{version} {} header", if secondary { "secondary" } else { "primary" })),
-    })
-}
-
-/// btrfs superblock and its mirrors: 0 CRC-32C of 32..4096, 32 fsid, 48 own offset, 64 magic (kernel 6.1 fs/btrfs/ctree.h).
-fn btrfs_superblock(block: &[u8], position: u64) -> Option<Finding> {
-    if slice(block, 64, 8)? != b"_BHRfS_M" {
-        return None;
-    }
-    let in_place = super::bytes::le64(block, 48)? == position;
-    let checksum_right = slice(block, 32, 4064).map(crc32c::crc32c) == super::bytes::le32(block, 0);
-    Some(Finding {
-        kind: FindingKind::Named(String::from("btrfs")),
-        offset: position,
-        validated: match (checksum_right, in_place) {
-            (true, _) => Validated::Checksum,
-            (false, true) => Validated::Structure,
-            (false, false) => Validated::Magic,
-        },
-        uuid: array(block, 32).map(|bytes| uuid::Uuid::from_bytes(bytes).to_string()),
-        detail: Some(String::from("superblock of btrfs")),
     })
 }
 

@@ -129,6 +129,15 @@ impl Source {
         space.get(..len).ok_or_else(|| short(got))
     }
 
+    /// One block for a second look, and where it begins; `None` where it cannot be read any more.
+    pub(crate) fn block(&self, offset: u64) -> Option<(Vec<u8>, u64)> {
+        let at = offset & !(ALIGN as u64).saturating_sub(1);
+        let len = self.size.saturating_sub(at).min(ALIGN as u64);
+        let mut buffer = Buffer::new(ALIGN);
+        let read = self.read(at, usize::try_from(len).ok()?, &mut buffer);
+        read.ok().map(|block| (block.to_vec(), at))
+    }
+
     /// After a read of several blocks failed: the first block of it that cannot be read, found by halving. The answer is
     /// the error of that block, or the one given where the device has thought better of it.
     pub(crate) fn narrow(&self, offset: u64, len: usize, error: ReadError, buffer: &mut Buffer) -> ReadError {

@@ -1,4 +1,5 @@
-//! The first reading: the telling regions, what they hold, and a digest by which a second reading is compared with it.
+//! The first reading: the telling regions, what they hold, and a digest by which a second reading is compared with it; where
+//! they say nothing, samples spread over the device, and what is behind a block that is not blank and has no name.
 //!
 //! They are read on also after one that fails or says "not blank": a few megabytes on any device, and the message is the
 //! better for it.
@@ -60,7 +61,6 @@ pub(crate) fn judge(search: &Search, data: &[u8], offset: u64, findings: &mut Fi
             if is_zero(block) {
                 continue;
             }
-            search.block(block, at, findings);
             if judged.first_other.is_none() {
                 match classify(block) {
                     Class::Zero => {}
@@ -68,6 +68,11 @@ pub(crate) fn judge(search: &Search, data: &[u8], offset: u64, findings: &mut Fi
                     Class::Other => judged.first_other = Some(at),
                 }
             }
+            if judged.first_other.is_some() {
+                let from = at.checked_sub(offset).and_then(|place| usize::try_from(place).ok());
+                search.written(from.and_then(|place| data.get(place..)).unwrap_or(block), at, findings);
+            }
+            search.block(block, at, findings);
         }
     }
     judged
@@ -109,6 +114,22 @@ pub(crate) fn first_reading(source: &Source, search: &Search, progress: &mut dyn
     errors.extend(more_errors);
     for (offset, data) in &more {
         judged = judged.and(judge(search, data, *offset, &mut findings));
+    }
+    if filesystem.is_none() && errors.is_empty() && !findings.any_validated() {
+        // The seed is part of the digest, which is kept with the evidence: the same bytes are always looked at alike.
+        let seed = digest.get(..16).and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
+        let mut look = |regions: Vec<Region>, judged: &mut Judged, findings: &mut Findings| {
+            let (blocks, failed) = read_all(source, &regions, &mut |_| {});
+            for (offset, data) in &blocks {
+                *judged = judged.and(judge(search, data, *offset, findings));
+            }
+            errors.extend(failed);
+            blocks.into_iter().map(|(offset, data)| Region { offset, len: data.len() }).collect::<Vec<Region>>()
+        };
+        regions.extend(look(regions::samples(source.size(), seed), &mut judged, &mut findings));
+        if let Some(first) = judged.first_other {
+            regions.extend(look(regions::behind(first, source.size()), &mut judged, &mut findings));
+        }
     }
     FirstReading { regions, findings, filesystem, judged, digest, errors }
 }

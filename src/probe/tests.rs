@@ -10,6 +10,7 @@ const SIZE: u64 = 1 << 30;
 
 fn search(block: &[u8], offset: u64) -> Vec<Finding> {
     let mut findings = Findings::default();
+    Search::new(SIZE).written(block, offset, &mut findings);
     Search::new(SIZE).block(block, offset, &mut findings);
     findings.sorted()
 }
@@ -124,6 +125,45 @@ fn each_format_is_recognised_by_its_checksum_where_it_stands() {
     let facts = filesystem(&block_with(1024, &ext4_superblock(0))).unwrap();
     assert_eq!((facts.fstype.as_str(), facts.label.as_deref(), facts.clean), ("ext4", Some("etcd"), Some(true)));
     assert_eq!(filesystem(&block_with(1024, &ext4_superblock(1))), None, "a copy is no primary");
+}
+
+/// Superblocks of md as `mdadm` writes them, with the sum of their words worked out once more.
+fn md_superblock(version: u32, sector: u64) -> Vec<u8> {
+    let (len, hole) = if version == 0 { (4096, 152) } else { (256 + 2 * 384, 216) };
+    let mut sb = vec![0; len];
+    put(&mut sb, 0, &0xa92b_4efc_u32.to_le_bytes());
+    put(&mut sb, 4, &version.to_le_bytes());
+    if version == 0 {
+        put(&mut sb, 8, &90_u32.to_le_bytes());
+        put(&mut sb, 20, &[0x33; 4]);
+        put(&mut sb, 52, &[0x33; 12]);
+    } else {
+        put(&mut sb, 16, &[0x33; 16]);
+        put(&mut sb, 32, b"node:0");
+        put(&mut sb, 144, &sector.to_le_bytes());
+        put(&mut sb, 220, &384_u32.to_le_bytes());
+        sb[256..].fill(0xff);
+    }
+    let sum: u64 = sb.chunks(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap()))).sum();
+    put(&mut sb, hole, &(((sum & 0xffff_ffff) + (sum >> 32)) as u32).to_le_bytes());
+    sb
+}
+
+#[test]
+fn members_of_md_are_known_in_each_of_their_four_places() {
+    let uuid = Some(String::from("33333333-3333-3333-3333-333333333333"));
+    // 0.90 in the last whole 64 KiB but one, 1.0 near the end, 1.1 at the start, 1.2 behind 4 KiB.
+    for (version, offset) in [(0, SIZE - 0x10000), (1, SIZE - 0x2000), (1, 0), (1, 4096)] {
+        let mut block = md_superblock(version, offset / 512);
+        block.resize(4096, 0);
+        let findings = search(&block, offset);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].kind, FindingKind::Named(String::from("linux_raid_member")));
+        assert_eq!((findings[0].validated, &findings[0].uuid), (Validated::Checksum, &uuid), "{version} at {offset}");
+        block[100] ^= 1;
+        assert_eq!(search(&block, offset)[0].validated, Validated::Structure, "{version} at {offset}");
+        assert_eq!(search(&block, offset + 4096)[0].validated, Validated::Magic, "{version} at {offset}");
+    }
 }
 
 #[test]
@@ -263,6 +303,16 @@ proptest! {
             Just((0, &b"EFI PART"[..])), Just((16, &[0xED, 0xDA, 0x0C, 0xED, 2, 0, 0, 0][..])),
             Just((56, &[0x53, 0xEF][..])), Just((64, &b"_BHRfS_M"[..])), Just((0, &b"SKUL\xba\xbe\0\x02"[..])),
             Just((0, &[4, 0, 0, 0, 0, 0, 0, 0x84, 8, 4, 0x10, 0, 0, 0, 0, 0][..])),
+            Just((0, &[0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 4][..])), Just((4, &[12, 0, 1, 2, b'.', 0, 0, 0, 3, 0, 0, 0][..])),
+            Just((0, &b"XAFL"[..])), Just((0, &[0xFE, 0xED, 0xBA, 0xBE, 0, 0, 0, 1, 0, 0, 0, 2][..])),
+            Just((4, &[0; 28][..])), Just((0, &b"LUKS\xba\xbe\0\x02"[..])), Just((0, &b"LABELONE"[..])),
+            Just((4, &b" LVM2 x[5A%r0N*>"[..])), Just((0, &[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0][..])),
+            Just((0, &[0xfc, 0x4e, 0x2b, 0xa9, 0, 0, 0, 0, 90, 0, 0, 0][..])), Just((510, &[0x55, 0xAA][..])),
+            Just((8, &[2, 0, 1, 0, 0, 0, 0, 0][..])), Just((0, &[8, 0x85, 0x80, 0x80, 0x80, 1, 0x12, 0x20, 0x0a][..])),
+            Just((700, &[0x0a, 0x20, b'/', b'r', b'e', b'g', b'i', b's', b't', b'r', b'y', b'/'][..])),
+            Just((100, &[0xED, 0xDA, 0x0C, 0xED, 2, 0, 0, 0][..])), Just((0, &b"JFS1\x01\0\0\0"[..])),
+            Just((0, &[0x10, 0x20, 0xF5, 0xF2][..])), Just((164, &[0xfc, 0x0f, 0, 0][..])), Just((257, &b"ustar"[..])),
+            Just((4, &[0x8b, 0x42, 0x3c, 0x10][..])), Just((0, &[0x57, 0x45, 0x56, 0x82][..])),
         ],
         offset in (0_u64..1 << 18).prop_map(|block| block * 4096),
     ) {

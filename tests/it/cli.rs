@@ -108,6 +108,7 @@ fn reading() -> DeviceReading {
                 uuid: Some("76a67086-0f6e-4f0e-9f43-1d2d3f4a5b6c".into()),
                 detail: None,
             }],
+            sample: None,
             telling_digest: "00".into(),
             size_before: 20 << 30,
             size_after: 20 << 30,

@@ -33,6 +33,7 @@ mod plan;
 mod probe;
 mod record;
 mod sandbox;
+mod signatures;
 mod subdir;
 mod systemd;
 mod uniform;

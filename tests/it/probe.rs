@@ -8,8 +8,10 @@ use serde::Deserialize;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use volhold::decide::format::objections_to_reading;
 use volhold::model::{
-    Blank, Content, ContentClass, DeviceReading, Finding, FindingKind, Observed, SecondReading, Validated, Why,
+    Blank, Content, ContentClass, DeviceReading, Finding, FindingKind, Observed, ReasonCode, SecondReading, Validated,
+    Why,
 };
 use volhold::probe::{ProbeAnswer, ProbeRequest, assemble, blank, examine, second_reading};
 
@@ -131,6 +133,87 @@ fn every_image_is_judged_alike_through_a_block_device() {
     assert!(compared > 48, "{compared}");
 }
 
+/// Words of which a refusal must have one, by the name of the image; `None`: nothing on it has a name, and the refusal shows
+/// the bytes instead.
+const SAYS: &[(&str, Option<&[&str]>)] = &[
+    ("ok-ext4", Some(&["ext4"])),
+    ("ok-xfs", Some(&["xfs"])),
+    ("ok-btrfs", Some(&["btrfs"])),
+    ("bs01", Some(&["backup superblock of an ext2/3/4"])),
+    ("bs04", Some(&["backup superblock of an ext2/3/4"])),
+    ("bs05", Some(&["the journal of an ext3/4"])),
+    ("bs07", Some(&["backup superblock of an ext2/3/4"])),
+    ("bs08", Some(&["backup superblock of an ext2/3/4"])),
+    ("bs09", Some(&["an allocation-group header of an XFS"])),
+    ("bs13", Some(&["superblock of btrfs"])),
+    ("bs14", Some(&["an ext2/3/4 superblock stands at byte 1049600"])),
+    ("bs15", Some(&["ext4 of"])),
+    ("ok-gpt", Some(&["a GPT partition table"])),
+    ("bs16", Some(&["an ext2/3/4 superblock stands at byte 1049600"])),
+    ("ok-lvm2", Some(&["LVM2_member"])),
+    ("bs18", Some(&["metadata of the volume group vgetcd", "header of a metadata area"])),
+    ("bs19", Some(&["a directory of etcd", "a meta page of a bolt file", "the journal of an ext3/4"])),
+    ("bs22", Some(&["xfs"])),
+    ("bs23", Some(&["a meta page of a bolt file"])),
+    ("bs24", Some(&["a meta page of a bolt file"])),
+    ("bs25", Some(&["the head of an etcd WAL"])),
+    ("bs26", Some(&["a meta page of a bolt file"])),
+    ("bs28", None),
+    ("bs29", None),
+    ("bs30", None),
+    ("bs33", None),
+    ("ok-luks2", Some(&["crypto_LUKS"])),
+    ("bs34", Some(&["LUKS2 secondary header"])),
+    ("bs35", Some(&["key slots of a LUKS2 header"])),
+    ("bs36", None),
+    ("ok-bcache", Some(&["bcache"])),
+    ("bs37", Some(&["ext4 of"])),
+    ("bs39", Some(&["exfat"])),
+    ("bs40", Some(&["jfs"])),
+    ("bs41", Some(&["f2fs"])),
+    ("bs42", Some(&["f2fs"])),
+    ("bs43", Some(&["nilfs2"])),
+    ("bs44", Some(&["the head of an etcd WAL", "tar"])),
+    ("bs45", None),
+    ("bc01", Some(&["its checksum is wrong"])),
+    ("bc02", Some(&["its checksum is wrong"])),
+    ("bc03", Some(&["btrfs"])),
+    ("bc04", Some(&["label of a physical volume, its checksum is wrong"])),
+    ("am02", Some(&["btrfs"])),
+    ("am03", Some(&["ext4"])),
+    ("t03", None),
+];
+
+#[test]
+fn every_refusal_of_an_image_names_what_is_there_or_shows_it() {
+    let text = std::fs::read_to_string(fixtures().join("truth.json")).expect("truth.json");
+    let truths: Vec<Truth> = serde_json::from_str(&text).expect("truth.json");
+    let tmp = Tmp::new();
+    let mut wrong = Vec::new();
+    // Those of too few bytes to be a volume have nothing that could be named.
+    let is_volume = |truth: &&Truth| !["t00", "t01", "t02"].iter().any(|name| truth.file.starts_with(name));
+    for truth in truths.iter().filter(|truth| truth.must_refuse_mkfs).filter(is_volume) {
+        let image = tmp.join("image");
+        unpack(&fixtures().join(&truth.file), &image);
+        let reasons = objections_to_reading(&look(&image), None);
+        let file = &truth.file;
+        let (_, says) =
+            SAYS.iter().find(|(name, _)| file.starts_with(name)).unwrap_or_else(|| panic!("{file}: no words"));
+        let messages: Vec<&str> = reasons.iter().map(|reason| reason.message.as_str()).collect();
+        let right = match says {
+            Some(words) => words.iter().all(|word| messages.iter().any(|message| message.contains(word))),
+            None => {
+                reasons.first().is_some_and(|reason| reason.code == ReasonCode::UnknownData)
+                    && messages.iter().any(|message| message.contains(" bits of entropy in a byte, "))
+            }
+        };
+        if !right {
+            wrong.push(format!("{file}: {says:?}, but {messages:#?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// Images of util-linux' own tests: licensed so that they stay outside of this repository, read where they are present.
 #[test]
 fn no_image_of_other_peoples_tests_is_blank() {
@@ -160,6 +243,9 @@ fn no_image_of_other_peoples_tests_is_blank() {
             .seen()
             .is_some_and(|content| content.class == ContentClass::Other || !content.findings.is_empty());
         assert!(named || other, "{name}: {reading:?}");
+        let found = [ReasonCode::SignatureFound, ReasonCode::BackupSuperblockFound];
+        let reasons = objections_to_reading(&reading, None);
+        assert!(reasons.iter().any(|reason| found.contains(&reason.code)), "{name} has no name: {reasons:#?}");
         seen += 1;
     }
     assert!(seen > 80, "{seen}");

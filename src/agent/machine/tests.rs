@@ -100,6 +100,7 @@ fn content(class: ContentClass, complete: bool) -> Observed<Content> {
         read_errors: 0,
         first_other: (class == ContentClass::Other).then_some(4096),
         findings: Vec::new(),
+        sample: None,
         telling_digest: "00".into(),
         size_before: SIZE,
         size_after: SIZE,

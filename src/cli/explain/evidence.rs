@@ -255,6 +255,14 @@ pub fn finding_title(finding: &Finding) -> String {
         FindingKind::GptBackupHeader => "GPT backup header",
         FindingKind::BoltMeta => "etcd backend (bolt meta page)",
         FindingKind::EtcdWal => "etcd write-ahead log",
+        FindingKind::ExtJournal => "ext3/4 journal",
+        FindingKind::ExtDirectory => "ext2/3/4 directory",
+        FindingKind::XfsLog => "XFS log record",
+        FindingKind::EtcdDirectory => "directory of etcd",
+        FindingKind::BoltLeaf => "etcd backend (leaf page)",
+        FindingKind::EtcdSnap => "etcd raft snapshot",
+        FindingKind::EtcdV2Store => "etcd 2 store",
+        FindingKind::EtcdKeys => "Kubernetes key",
         FindingKind::Named(name) => name,
     };
     format!("{kind} at byte {}", finding.offset)

@@ -3,8 +3,8 @@
 use super::sources::{Background, Objections, Rank};
 use super::words::{bytes, counted};
 use crate::model::{
-    BlkidAnswer, BlkidName, Content, ContentClass, FilesystemFacts, Finding, FindingKind, FormatPolicy, Observed,
-    Reason, ReasonCode, Validated,
+    BlkidAnswer, BlkidName, BlockSample, Content, ContentClass, FilesystemFacts, Finding, FindingKind, FormatPolicy,
+    Observed, Reason, ReasonCode, Validated,
 };
 use serde_json::json;
 
@@ -110,8 +110,17 @@ fn code_of(kind: &FindingKind) -> ReasonCode {
         | FindingKind::XfsSuperblock
         | FindingKind::GptHeader
         | FindingKind::GptBackupHeader
+        | FindingKind::ExtJournal
+        | FindingKind::ExtDirectory
+        | FindingKind::XfsLog
         | FindingKind::Named(_) => ReasonCode::SignatureFound,
-        FindingKind::BoltMeta | FindingKind::EtcdWal => ReasonCode::EtcdDataFound,
+        FindingKind::BoltMeta
+        | FindingKind::EtcdWal
+        | FindingKind::EtcdDirectory
+        | FindingKind::BoltLeaf
+        | FindingKind::EtcdSnap
+        | FindingKind::EtcdV2Store
+        | FindingKind::EtcdKeys => ReasonCode::EtcdDataFound,
     }
 }
 
@@ -125,17 +134,27 @@ fn name_of(kind: &FindingKind) -> String {
         FindingKind::GptBackupHeader => "the backup of a GPT partition table".to_owned(),
         FindingKind::BoltMeta => "a meta page of a bolt file, as etcd keeps its data in,".to_owned(),
         FindingKind::EtcdWal => "the head of an etcd WAL file".to_owned(),
+        FindingKind::ExtJournal => "a block of the journal of an ext3/4 filesystem".to_owned(),
+        FindingKind::ExtDirectory => "a directory of an ext2/3/4 filesystem".to_owned(),
+        FindingKind::XfsLog => "a record of the log of an XFS filesystem".to_owned(),
+        FindingKind::EtcdDirectory => "a directory of etcd".to_owned(),
+        FindingKind::BoltLeaf => "a page of etcd's backend".to_owned(),
+        FindingKind::EtcdSnap => "a raft snapshot of etcd".to_owned(),
+        FindingKind::EtcdV2Store => "the store of an etcd 2".to_owned(),
+        FindingKind::EtcdKeys => "a key of Kubernetes".to_owned(),
         FindingKind::Named(name) => format!("a signature of {name}"),
     }
 }
 
-/// A backup superblock with the UUID that our own cut mkfs had chosen: part of that one hold, and no finding beside it.
-/// libext2fs writes the primary superblock last, so a primary one means that mkfs had come to its end.
+/// A backup superblock or journal with the UUID that our own cut mkfs had chosen, and the directories that every mkfs makes: part of
+/// that one hold, and no finding beside it. A journal inside of its filesystem need not carry any UUID. libext2fs writes the primary superblock last, so a primary one means that mkfs had come to its end.
 fn is_own_trace(finding: &Finding, background: &Background) -> bool {
     let Some(intended) = background.own_traces else { return false };
     let same_uuid = finding.uuid.as_deref().and_then(|text| uuid::Uuid::try_parse(text).ok()) == Some(intended.0);
     match &finding.kind {
         FindingKind::ExtBackupSuperblock => same_uuid,
+        FindingKind::ExtJournal => same_uuid || finding.uuid.is_none(),
+        FindingKind::ExtDirectory => true,
         FindingKind::ExtSuperblock
         | FindingKind::XfsSuperblock
         | FindingKind::XfsAgHeader
@@ -143,6 +162,12 @@ fn is_own_trace(finding: &Finding, background: &Background) -> bool {
         | FindingKind::GptBackupHeader
         | FindingKind::BoltMeta
         | FindingKind::EtcdWal
+        | FindingKind::XfsLog
+        | FindingKind::EtcdDirectory
+        | FindingKind::BoltLeaf
+        | FindingKind::EtcdSnap
+        | FindingKind::EtcdV2Store
+        | FindingKind::EtcdKeys
         | FindingKind::Named(_) => false,
     }
 }
@@ -176,6 +201,7 @@ pub fn content(
         bytes_read,
         read_errors,
         first_other,
+        sample,
         findings,
         telling_digest: _,
         size_before,
@@ -190,10 +216,11 @@ pub fn content(
             if !background.noise_is_blank {
                 let message = format!(
                     "the device holds noise{}: a fresh encrypted volume reads so, and so does a LUKS volume whose header \
-                     lies elsewhere; no provider vouches for an encrypted volume that is new and not made from a snapshot",
-                    from(*first_other)
+                     lies elsewhere; no provider vouches for an encrypted volume that is new and not made from a snapshot{}",
+                    from(*first_other),
+                    shown(sample.as_ref())
                 );
-                objections.add(Rank::Data, unknown_data(message, *first_other, findings));
+                objections.add(Rank::Data, unknown_data(message, *first_other, sample.as_ref(), findings));
             }
         }
         ContentClass::Other => {
@@ -210,10 +237,12 @@ pub fn content(
             // Where something recognised stands, "unknown data" adds nothing, nor beside a cut mkfs of ours.
             if telling.is_empty() && background.own_traces.is_none() {
                 let message = format!(
-                    "the device is not blank: something was written{}, and nothing says what it is",
-                    at(*first_other)
+                    "the device is not blank: something was written{}, and {}{}",
+                    at(*first_other),
+                    guess(findings),
+                    shown(sample.as_ref())
                 );
-                objections.add(Rank::Data, unknown_data(message, *first_other, findings));
+                objections.add(Rank::Data, unknown_data(message, *first_other, sample.as_ref(), findings));
             }
         }
     }
@@ -259,10 +288,67 @@ fn from(offset: Option<u64>) -> String {
     offset.map_or_else(String::new, |offset| format!(" from byte {offset} on"))
 }
 
-fn unknown_data(message: String, first_other: Option<u64>, findings: &[Finding]) -> Reason {
+/// What may be there by a magic alone, which is worth a word and no more.
+fn guess(findings: &[Finding]) -> String {
+    match findings.iter().find(|finding| finding.validated == Validated::Magic) {
+        None => String::from("nothing says what it is"),
+        Some(finding) => {
+            let name = name_of(&finding.kind);
+            format!("it may be {} at byte {}, by its magic alone", name.trim_end_matches(','), finding.offset)
+        }
+    }
+}
+
+fn shown(sample: Option<&BlockSample>) -> String {
+    sample.map_or_else(String::new, |sample| format!(" ({sample})"))
+}
+
+fn unknown_data(
+    message: String,
+    first_other: Option<u64>,
+    sample: Option<&BlockSample>,
+    findings: &[Finding],
+) -> Reason {
     let magic_only: Vec<&Finding> = findings.iter().filter(|finding| finding.validated == Validated::Magic).collect();
     Reason::new(ReasonCode::UnknownData, message)
-        .with_detail(json!({ "offset": first_other, "magic_only": magic_only }))
+        .with_detail(json!({ "offset": first_other, "sample": sample, "magic_only": magic_only }))
+}
+
+/// So many findings of another sort than the first are told in words too.
+const OTHERS_TOLD: usize = 2;
+
+/// What makes a finding worth a word of its own. Of what libblkid has one name for, the parts differ by their detail.
+fn sort_of(finding: &Finding) -> (&FindingKind, Option<&str>) {
+    match &finding.kind {
+        FindingKind::Named(_) => (&finding.kind, finding.detail.as_deref()),
+        FindingKind::ExtSuperblock
+        | FindingKind::ExtBackupSuperblock
+        | FindingKind::XfsSuperblock
+        | FindingKind::XfsAgHeader
+        | FindingKind::GptHeader
+        | FindingKind::GptBackupHeader
+        | FindingKind::BoltMeta
+        | FindingKind::EtcdWal
+        | FindingKind::ExtJournal
+        | FindingKind::ExtDirectory
+        | FindingKind::XfsLog
+        | FindingKind::EtcdDirectory
+        | FindingKind::BoltLeaf
+        | FindingKind::EtcdSnap
+        | FindingKind::EtcdV2Store
+        | FindingKind::EtcdKeys => (&finding.kind, None),
+    }
+}
+
+fn described(finding: &Finding) -> String {
+    let mut words = format!("at byte {}", finding.offset);
+    if let Some(uuid) = &finding.uuid {
+        words.push_str(&format!(", UUID {uuid}"));
+    }
+    if let Some(detail) = &finding.detail {
+        words.push_str(&format!(" ({detail})"));
+    }
+    words
 }
 
 /// One objection for each code: the first finding in words, the number of the others, all of them as detail.
@@ -270,13 +356,7 @@ fn by_code(telling: &[&Finding], objections: &mut Objections) {
     for code in [ReasonCode::BackupSuperblockFound, ReasonCode::EtcdDataFound, ReasonCode::SignatureFound] {
         let of_code: Vec<&Finding> = telling.iter().copied().filter(|finding| code_of(&finding.kind) == code).collect();
         let Some(first) = of_code.first() else { continue };
-        let mut message = format!("{} stands at byte {}", name_of(&first.kind), first.offset);
-        if let Some(uuid) = &first.uuid {
-            message.push_str(&format!(", UUID {uuid}"));
-        }
-        if let Some(detail) = &first.detail {
-            message.push_str(&format!(" ({detail})"));
-        }
+        let mut message = format!("{} stands {}", name_of(&first.kind), described(first));
         message.push_str(match first.validated {
             Validated::Magic => ", by its magic alone",
             Validated::Structure => ", its fields agree with each other",
@@ -285,6 +365,17 @@ fn by_code(telling: &[&Finding], objections: &mut Objections) {
         let others = of_code.len().saturating_sub(1);
         if others > 0 {
             message.push_str(&format!(", and {others} more like it"));
+        }
+        let mut told = vec![sort_of(first)];
+        for other in of_code.iter().skip(1) {
+            if told.len() <= OTHERS_TOLD && !told.contains(&sort_of(other)) {
+                told.push(sort_of(other));
+                message.push_str(&format!(
+                    "; also {} {}",
+                    name_of(&other.kind).trim_end_matches(','),
+                    described(other)
+                ));
+            }
         }
         objections.add(Rank::Found, Reason::new(code, message).with_detail(json!({ "findings": of_code })));
     }

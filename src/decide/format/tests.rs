@@ -144,6 +144,7 @@ fn content_of(class: ContentClass, findings: Vec<Finding>) -> Content {
         read_errors: 0,
         first_other: (class != ContentClass::Zero).then_some(4096),
         findings,
+        sample: None,
         telling_digest: "00".into(),
         size_before: SIZE,
         size_after: SIZE,
@@ -413,6 +414,14 @@ fn every_finding_above_magic_refuses_under_its_own_code_whatever_the_content() {
         (GptBackupHeader, ReasonCode::SignatureFound),
         (BoltMeta, ReasonCode::EtcdDataFound),
         (EtcdWal, ReasonCode::EtcdDataFound),
+        (ExtJournal, ReasonCode::SignatureFound),
+        (ExtDirectory, ReasonCode::SignatureFound),
+        (XfsLog, ReasonCode::SignatureFound),
+        (EtcdDirectory, ReasonCode::EtcdDataFound),
+        (BoltLeaf, ReasonCode::EtcdDataFound),
+        (EtcdSnap, ReasonCode::EtcdDataFound),
+        (EtcdV2Store, ReasonCode::EtcdDataFound),
+        (EtcdKeys, ReasonCode::EtcdDataFound),
         (Named("LVM2_member".into()), ReasonCode::SignatureFound),
     ];
     for class in CLASSES {
@@ -439,10 +448,22 @@ fn what_a_cut_mkfs_left_is_held_as_unfinished_and_never_made_anew() {
         ..blank()
     };
     let backup = |uuid| vec![finding(FindingKind::ExtBackupSuperblock, Validated::Checksum, Some(uuid))];
-    use ReasonCode::{BackupSuperblockFound, IntentUnfinished};
+    use ReasonCode::{BackupSuperblockFound, EtcdDataFound, IntentUnfinished, SignatureFound};
     assert_eq!(refused(&with(vec![])), [IntentUnfinished]);
     assert_eq!(refused(&with(backup(INTENDED))), [IntentUnfinished]);
     assert_eq!(refused(&with(backup(FOREIGN))), [BackupSuperblockFound, IntentUnfinished]);
+    // What every mkfs.ext4 makes before it comes to the superblock: its journal, which need not say whose it is, and `lost+found`.
+    let other = |kind, uuid| vec![finding(kind, Validated::Structure, uuid)];
+    for (kind, uuid, reasons) in [
+        (FindingKind::ExtJournal, None, vec![IntentUnfinished]),
+        (FindingKind::ExtJournal, Some(INTENDED), vec![IntentUnfinished]),
+        (FindingKind::ExtJournal, Some(FOREIGN), vec![SignatureFound, IntentUnfinished]),
+        (FindingKind::ExtDirectory, None, vec![IntentUnfinished]),
+        (FindingKind::EtcdDirectory, None, vec![EtcdDataFound, IntentUnfinished]),
+        (FindingKind::XfsLog, Some(INTENDED), vec![SignatureFound, IntentUnfinished]),
+    ] {
+        assert_eq!(refused(&with(other(kind.clone(), uuid))), reasons, "{kind:?} {uuid:?}");
+    }
 }
 
 #[test]

@@ -38,6 +38,7 @@ fn permit_for(facts: DeviceFacts) -> FormatPermit {
             read_errors: 0,
             first_other: None,
             findings: vec![],
+            sample: None,
             telling_digest: "0".repeat(64),
             size_before: size,
             size_after: size,
