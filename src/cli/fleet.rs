@@ -4,7 +4,7 @@
 use super::exit::Exit;
 use super::inspect::block_on;
 use super::output::{Context, Failure, tell};
-use super::text::{Screen, Tone, moment};
+use super::text::{Screen, Tone, count, moment, since};
 use crate::cloud::Client;
 use crate::cloud::code::{ApiError, Code};
 use crate::cloud::fleet::{Odd, Row, listed};
@@ -43,6 +43,21 @@ pub fn run(context: &Context, cluster: Option<&str>, region: Option<&str>) -> Re
     })
 }
 
+/// What the volume's own tags say of it, and how old that is.
+fn remembers(row: &Row, now: Time) -> Option<String> {
+    let seen = row.seen_at.map(|at| since(at, now));
+    let progress = row.progress.as_ref();
+    let parts = [
+        row.cluster_id.map(|id| format!("cluster {id}")),
+        row.member_id.map(|id| format!("member {id}")),
+        progress.and_then(|progress| progress.keys).map(|keys| format!("{} keys", count(keys))),
+        progress.and_then(|progress| progress.index).map(|index| format!("index {}", count(index))),
+        seen.map(|seen| format!("seen {seen}")),
+    ];
+    let said: Vec<String> = parts.into_iter().flatten().collect();
+    (!said.is_empty()).then(|| said.join(", "))
+}
+
 fn failure(error: &ApiError) -> Failure {
     let exit = match error.code {
         Code::Unauthorized | Code::Credentials | Code::NoCredentials => Exit::NoPermission,
@@ -71,6 +86,9 @@ fn draw(screen: &mut Screen, document: &FleetReport) {
         let state = row.state.as_deref().unwrap_or("-");
         let tone = (!row.odd.is_empty()).then_some(Tone::Bad);
         screen.cells(tone, &[(2, ""), (6, &row.member), (22, volume), (12, zone), (10, state), (0, &attached)]);
+        if let Some(remembers) = remembers(row, document.time) {
+            screen.hanging_words(8, 8, &remembers);
+        }
         let why: Vec<&str> = row.odd.iter().copied().map(Odd::words).collect();
         if !why.is_empty() {
             let created = row.created.map_or_else(String::new, |at| format!(" (made {})", moment(at)));
@@ -99,6 +117,18 @@ mod tests {
             attached: vec!["i-0123456789abcdef0".to_owned()],
             created: Time::from_unix(1_800_000_000),
             odd,
+            volume_id: None,
+            attached_to: Vec::new(),
+            fs_uuid: Some(crate::model::FsUuid(uuid::Uuid::from_u128(u128::MAX))),
+            cluster_id: Some(crate::model::ClusterId(u64::MAX)),
+            member_id: Some(crate::model::MemberId(u64::MAX)),
+            progress: Some(crate::cloud::fleet::Progress {
+                keys: Some(1_234_567),
+                revision: Some(i64::MAX),
+                index: Some(u64::MAX),
+                term: Some(9),
+            }),
+            seen_at: Time::from_unix(1_700_000_000),
         }
     }
 
@@ -110,7 +140,13 @@ mod tests {
         draw(&mut screen, &document);
         let text = screen.finish();
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
-        for words in ["production.example.com main", "! over an hour younger", "2 members, 1 of which stand out."] {
+        for words in [
+            "cluster ffffffffffffffff",
+            "1,234,567 keys",
+            "production.example.com main",
+            "! over an hour younger",
+            "2 members, 1 of which stand out.",
+        ] {
             assert!(text.contains(words), "{words} is not in\n{text}");
         }
     }

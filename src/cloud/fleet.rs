@@ -9,7 +9,8 @@ use super::code::{ApiError, Code};
 use super::ec2::{AttachState, Attached, Volume, VolumeState};
 use super::kops::Cluster;
 use super::select::state_in_words;
-use crate::model::{Time, VolumeId};
+use super::witness;
+use crate::model::{ClusterId, FsUuid, MemberId, Time, VolumeId, Witness};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -74,6 +75,10 @@ pub async fn listed(
 /// How much younger than the oldest one of its cluster a volume may be, in seconds: the rule by which a blank one is held.
 pub const TOGETHER: i64 = 3600;
 
+/// How much older than the newest ones of their cluster tags may be, in seconds, before their progress counts as behind. They
+/// are written every few minutes while there is progress.
+pub const BEHIND: i64 = 3600;
+
 /// Why a volume stands out from the others of its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -102,10 +107,24 @@ pub enum Odd {
     OtherEncryption,
     /// EC2 deletes it together with its instance.
     DeletedWithInstance,
+    /// Its tags were written for another volume.
+    CopiedTags,
+    /// Another volume of its cluster has the same filesystem, by the tags of both: one is a copy.
+    SameFilesystem,
+    /// Another volume of its cluster has the same member id.
+    SameMember,
+    /// By its tags it holds another cluster than most of the others.
+    OtherCluster,
+    /// Most of the others have held data, by their tags, and it has not.
+    NoData,
+    /// Its progress stands behind, and was noted over an hour before the newest of its cluster.
+    Behind,
+    /// Its tags say something that this version does not understand.
+    Garbled,
 }
 
 impl Odd {
-    pub const ALL: [Odd; 12] = [
+    pub const ALL: [Odd; 19] = [
         Odd::Missing,
         Odd::Twice,
         Odd::Shared,
@@ -118,6 +137,13 @@ impl Odd {
         Odd::OtherSize,
         Odd::OtherEncryption,
         Odd::DeletedWithInstance,
+        Odd::CopiedTags,
+        Odd::SameFilesystem,
+        Odd::SameMember,
+        Odd::OtherCluster,
+        Odd::NoData,
+        Odd::Behind,
+        Odd::Garbled,
     ];
 
     /// As a table says it.
@@ -135,6 +161,13 @@ impl Odd {
             Odd::OtherSize => "another size than most",
             Odd::OtherEncryption => "encrypted unlike most",
             Odd::DeletedWithInstance => "deleted with its instance",
+            Odd::CopiedTags => "its tags are another volume's",
+            Odd::SameFilesystem => "the same filesystem as another",
+            Odd::SameMember => "the same member id as another",
+            Odd::OtherCluster => "another cluster than most",
+            Odd::NoData => "held no data, unlike most",
+            Odd::Behind => "behind, and not seen for an hour",
+            Odd::Garbled => "tags that are not understood",
         }
     }
 }
@@ -155,6 +188,25 @@ pub struct Row {
     pub attached: Vec<String>,
     pub created: Option<Time>,
     pub odd: Vec<Odd>,
+    /// The same as `volume`, and as `attached`.
+    pub volume_id: Option<VolumeId>,
+    pub attached_to: Vec<String>,
+    /// What follows is by the volume's own tags.
+    pub fs_uuid: Option<FsUuid>,
+    pub cluster_id: Option<ClusterId>,
+    pub member_id: Option<MemberId>,
+    pub progress: Option<Progress>,
+    /// When they were last written. How old that is depends on when it is read.
+    pub seen_at: Option<Time>,
+}
+
+/// How far a member had got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Progress {
+    pub keys: Option<u64>,
+    pub revision: Option<i64>,
+    pub index: Option<u64>,
+    pub term: Option<u64>,
 }
 
 /// What is kept of a volume.
@@ -173,6 +225,7 @@ struct Kept {
     size: u64,
     encrypted: bool,
     from_snapshot: bool,
+    witness: Option<Witness>,
 }
 
 /// All that was seen so far.
@@ -233,6 +286,7 @@ impl Fleet {
                 size: volume.size,
                 encrypted: volume.encrypted,
                 from_snapshot: volume.snapshot.is_some(),
+                witness: witness::of_tags(&volume.tags),
             };
             self.clusters.entry((name.clone(), cluster.etcd().to_owned())).or_default().push(kept);
         }
@@ -266,6 +320,60 @@ fn most<T: Ord>(values: impl Iterator<Item = T>) -> Option<T> {
         all = all.saturating_add(1);
     }
     counts.into_iter().find(|(_, count)| count.saturating_mul(2) > all).map(|(value, _)| value)
+}
+
+impl Kept {
+    fn told<T: Copy>(&self, what: impl Fn(&Witness) -> Option<T>) -> Option<T> {
+        self.witness.as_ref().and_then(what)
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        let mark = self.witness.as_ref()?.mark.as_ref()?;
+        Some(Progress { keys: mark.keys, revision: mark.revision, index: mark.consistent_index, term: mark.term })
+    }
+}
+
+/// By what the tags remember: what is odd about each volume, in their order.
+fn by_tags(volumes: &[Kept]) -> Vec<Vec<Odd>> {
+    let count = |same: &dyn Fn(&Kept) -> bool| volumes.iter().filter(|volume| same(volume)).count();
+    let cluster = most(volumes.iter().filter_map(|volume| volume.told(|witness| witness.cluster_id)));
+    let held = count(&|volume| volume.progress().is_some());
+    let most_held = held.saturating_mul(2) > volumes.len();
+    let newest = volumes.iter().filter_map(|volume| volume.told(|witness| witness.seen_at)).max();
+    let furthest = volumes.iter().filter_map(|volume| volume.progress()?.index).max();
+    let odd = |volume: &Kept| {
+        let fs_uuid = volume.told(|witness| witness.fs_uuid);
+        let member = volume.told(|witness| witness.member_id);
+        let of_other = |other: ClusterId| cluster.is_some_and(|most| most != other);
+        let late = volume
+            .told(|witness| witness.seen_at)
+            .zip(newest)
+            .is_some_and(|(seen, newest)| newest.unix().saturating_sub(seen.unix()) > BEHIND);
+        let behind = volume.progress().and_then(|progress| progress.index) < furthest && volume.progress().is_some();
+        let copied = volume
+            .witness
+            .as_ref()
+            .and_then(|witness| witness.volume.as_ref())
+            .is_some_and(|written_for| *written_for != volume.id);
+        let garbled = volume.witness.as_ref().is_some_and(|witness| !witness.not_understood.is_empty());
+        let rules = [
+            (Odd::CopiedTags, copied),
+            (
+                Odd::SameFilesystem,
+                fs_uuid.is_some() && count(&|other| other.told(|witness| witness.fs_uuid) == fs_uuid) > 1,
+            ),
+            (
+                Odd::SameMember,
+                member.is_some() && count(&|other| other.told(|witness| witness.member_id) == member) > 1,
+            ),
+            (Odd::OtherCluster, volume.told(|witness| witness.cluster_id).is_some_and(of_other)),
+            (Odd::NoData, most_held && volume.progress().is_none()),
+            (Odd::Behind, late && behind),
+            (Odd::Garbled, garbled),
+        ];
+        rules.into_iter().filter_map(|(odd, is)| is.then_some(odd)).collect()
+    };
+    volumes.iter().map(odd).collect()
 }
 
 /// The rows of one etcd cluster.
@@ -321,8 +429,16 @@ fn of_one(cluster: &str, etcd: &str, mut volumes: Vec<Kept>) -> Vec<Row> {
         attached: Vec::new(),
         created: None,
         odd: vec![Odd::Missing],
+        volume_id: None,
+        attached_to: Vec::new(),
+        fs_uuid: None,
+        cluster_id: None,
+        member_id: None,
+        progress: None,
+        seen_at: None,
     });
-    let there = volumes.iter().map(|volume| Row {
+    let remembered = by_tags(&volumes);
+    let there = volumes.iter().zip(remembered).map(|(volume, remembered)| Row {
         cluster: cluster.to_owned(),
         etcd: etcd.to_owned(),
         member: volume.member.clone(),
@@ -331,7 +447,14 @@ fn of_one(cluster: &str, etcd: &str, mut volumes: Vec<Kept>) -> Vec<Row> {
         state: Some(volume.state.clone()),
         attached: volume.attached.clone(),
         created: volume.created,
-        odd: odd(volume),
+        odd: odd(volume).into_iter().chain(remembered).collect(),
+        volume_id: Some(volume.id.clone()),
+        attached_to: volume.attached.clone(),
+        fs_uuid: volume.told(|witness| witness.fs_uuid),
+        cluster_id: volume.told(|witness| witness.cluster_id),
+        member_id: volume.told(|witness| witness.member_id),
+        progress: volume.progress(),
+        seen_at: volume.told(|witness| witness.seen_at),
     });
     let mut rows: Vec<Row> = there.chain(missing).collect();
     rows.sort_by(|one, other| (&one.member, &one.volume).cmp(&(&other.member, &other.volume)));

@@ -348,6 +348,8 @@ fn the_fleet_is_read_page_by_page_by_anybody_and_shows_who_stands_out() {
     assert_eq!((members.len(), &of("a")["volume"], &of("b")["volume"]), (2, &json!(a), &json!(b)), "{one:#}");
     assert_eq!(of("a")["odd"], json!([]), "{one:#}");
     assert_eq!(of("b")["odd"], json!(["unattached", "younger"]), "{one:#}");
+    assert_eq!((&of("a")["volume_id"], &of("a")["attached_to"]), (&json!(a), &json!([machine.id])), "{one:#}");
+    assert!(of("a")["seen_at"].is_null() && of("a")["progress"].is_null(), "{one:#}");
     assert_eq!(fleet(&["--cluster", "nobody's"]).0, Some(5), "no such cluster");
 }
 
@@ -585,4 +587,107 @@ fn adopt_takes_the_snapshot_that_the_policy_requires_or_records_nothing() {
     assert_eq!(adopted.code, Some(0), "{adopted:#?}");
     assert_eq!(snapshots(&world.ec2)[0]["volhold/reason"], "adopt");
     world.node.await_status("main", "an open gate", |status| status["gate"] == "open");
+}
+
+#[test]
+fn slow_metadata_delays_a_first_boot_and_no_other_and_without_an_answer_it_is_waited_for_by_name() {
+    crate::needs_root!();
+    let mut world = World::new();
+    world.ec2.rig("metadata", &json!({ "instance": world.own.id, "delay": 30.0 }));
+    world.configure(&world.by_id());
+    world.node.start();
+    let status = world.await_waiting("metadata");
+    assert_eq!(status["waits"]["code"], "provider-unreachable", "{status:#}");
+    assert_eq!(world.ec2.count("AttachVolume"), 0);
+    // Slow, but within what is waited for.
+    world.ec2.rig("metadata", &json!({ "instance": world.own.id, "delay": 0.4 }));
+    world.node.await_status("main", "an open gate", |status| status["gate"] == "open");
+    world.node.reboot();
+    world.ec2.rig("metadata", &json!({ "instance": world.own.id, "delay": 30.0 }));
+    world.node.start();
+    let status = world.node.await_open("main");
+    assert_eq!(status["volume"], world.volume, "{status:#}");
+}
+
+#[test]
+fn what_ec2_does_not_show_yet_is_not_asked_for_twice() {
+    crate::needs_root!();
+    let mut world = World::new();
+    world.ec2.rig("delay", &json!({ "attach": 1.0, "lag": 3.0 }));
+    world.configure(&world.by_id());
+    world.node.start();
+    world.node.await_open("main");
+    assert_eq!(world.ec2.count("AttachVolume"), 1, "{:?}", world.ec2.calls());
+}
+
+#[test]
+fn a_volume_is_found_by_its_tags_on_whichever_page_it_is() {
+    crate::needs_root!();
+    let mut world = World::new();
+    for n in 0..4 {
+        world.ec2.volume(&json!({ "tags": { "KubernetesCluster": format!("other-{n}"), "k8s.io/etcd/main": "a/a" } }));
+    }
+    world.ec2.rig("off", &json!({ "page": 1 }));
+    world.configure("volume_tags = [\"KubernetesCluster=c\", \"k8s.io/etcd/main\"]");
+    world.node.start();
+    let status = world.node.await_open("main");
+    assert_eq!(status["volume"], world.volume, "{status:#}");
+    assert!(world.ec2.count("DescribeVolumes") >= 5, "one volume a page: {:?}", world.ec2.calls());
+}
+
+#[test]
+fn volumes_that_were_swapped_between_members_are_held_by_what_is_on_them() {
+    crate::needs_root!();
+    // The tag says b, and what lies on it is the data of a member of another name.
+    let mut world = World::with(&json!({ "tags": { "KubernetesCluster": "c", "k8s.io/etcd/main": "b/a,b,c" } }));
+    world.configure("volume_tags = [\"KubernetesCluster=c\", \"k8s.io/etcd/main\"]\nmember = \"etcd-b\"");
+    world.node.start();
+    let status = world.node.await_held("main", "other-member");
+    let message = status["reasons"][0]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("etcd-b"), "{status:#}");
+    assert!(status["witness"].is_null(), "a held volume is not written about: {status:#}");
+    assert_eq!(world.ec2.count("CreateTags"), 0);
+}
+
+/// One of three masters of a new cluster.
+struct Master {
+    node: Node,
+    own: Instance,
+    device: Loop,
+    volume: String,
+}
+
+#[test]
+fn three_masters_of_a_new_cluster_open_in_any_order() {
+    crate::needs_root!();
+    for order in [[0, 1, 2], [2, 0, 1]] {
+        let ec2 = Ec2::start();
+        let tmp = Tmp::new();
+        let mut masters: Vec<Master> = ["a", "b", "c"]
+            .into_iter()
+            .map(|member| {
+                let device = Loop::new(&disk::sparse(&tmp.join(member), GIB));
+                let tags = json!({ "KubernetesCluster": "c", "k8s.io/etcd/main": format!("{member}/a,b,c") });
+                let volume = ec2.volume(&json!({ "hours": 0, "encrypted": true, "tags": tags }));
+                ec2.disk(&volume, &device);
+                Master { node: Node::new(), own: ec2.instance(), device, volume }
+            })
+            .collect();
+        for n in order {
+            let Master { node, own, device, volume } = &mut masters[n];
+            // The simulator's disks are those of one machine at a time.
+            ec2.is_machine(node, own);
+            let named = format!("volume_id = \"{volume}\"");
+            let guard = ec2::guard("main", &named, device, &node.path("mnt")).data_dir("data");
+            node.configure(&[guard]);
+            node.start();
+            let status = node.await_verdict("main");
+            assert_eq!(status["gate"], "open", "{order:?} {n}: {status:#}");
+            // A master that is up has told its tags before the next one comes: that is no reason to hold that one.
+            node.await_status("main", "a witness", |status| !status["witness"]["written_at"].is_null());
+            let tags = ec2.rig("tags", &json!({ "volume": volume }));
+            assert_eq!(tags["volhold/fs-uuid"], status["fs_uuid"], "{tags:#}");
+            assert!(tags["volhold/formatted"].as_str().is_some_and(|by| by.ends_with(&own.id)), "{tags:#}");
+        }
+    }
 }

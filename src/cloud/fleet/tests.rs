@@ -83,6 +83,75 @@ fn each_rule_marks_the_one_that_it_is_about_and_no_other() {
     assert_eq!(b(|volume| volume.created = Time::from_unix(MADE + 1 + TOGETHER)), [], "an hour is not over an hour");
 }
 
+/// What the tags of a healthy member say.
+fn remembered(volume: &mut Volume, n: u64) {
+    for (key, value) in [
+        ("volhold/volume", volume.id.to_string()),
+        ("volhold/fs-uuid", uuid::Uuid::from_u128(u128::from(n)).to_string()),
+        ("volhold/cluster-id", "c1".to_owned()),
+        ("volhold/member-id", format!("a{n}")),
+        ("volhold/data-dir", "data".to_owned()),
+        ("volhold/progress", format!("keys=5 revision=7 index={} term=2", 1000 + n)),
+        ("volhold/seen", Time::from_unix(MADE + 10_000 + n as i64).unwrap().to_string()),
+    ] {
+        volume.tags.insert(key.to_owned(), value);
+    }
+}
+
+fn three_remembered(change: impl FnOnce(&mut BTreeMap<String, String>)) -> Vec<Volume> {
+    let mut volumes = three();
+    volumes.iter_mut().zip(1..).for_each(|(volume, n)| remembered(volume, n));
+    change(&mut volumes[1].tags);
+    volumes
+}
+
+#[test]
+fn what_the_tags_remember_is_in_the_rows_and_marks_the_one_that_it_is_odd_about() {
+    let healthy = rows(three_remembered(|_| {}));
+    assert!(healthy.iter().all(|row| row.odd.is_empty()), "{healthy:?}");
+    assert_eq!(healthy[0].cluster_id, Some(ClusterId(0xc1)));
+    assert_eq!(healthy[0].fs_uuid, Some(FsUuid(uuid::Uuid::from_u128(1))));
+    assert_eq!(healthy[0].progress.and_then(|progress| progress.index), Some(1001));
+    assert_eq!(healthy[0].seen_at, Time::from_unix(MADE + 10_001));
+    assert_eq!((&healthy[0].volume_id, &healthy[0].attached_to), (&healthy[0].volume, &healthy[0].attached));
+    let set = |key: &'static str, value: &str| {
+        let value = value.to_owned();
+        odd(three_remembered(move |tags| {
+            tags.insert(key.to_owned(), value);
+        }))
+    };
+    let seen = |before_newest: i64| Time::from_unix(MADE + 10_003 - before_newest).unwrap().to_string();
+    for (found, rule) in [
+        (set("volhold/volume", "vol-0000dead"), Odd::CopiedTags),
+        (set("volhold/cluster-id", "c2"), Odd::OtherCluster),
+        (set("volhold/seen", &seen(BEHIND + 1)), Odd::Behind),
+        (set("volhold/fs-uuid", "?"), Odd::Garbled),
+        (odd(three_remembered(|tags| drop(tags.remove("volhold/progress")))), Odd::NoData),
+        (odd(three_remembered(|tags| tags.retain(|key, _| !key.starts_with("volhold/")))), Odd::NoData),
+    ] {
+        assert_eq!(found, [("b".to_owned(), vec![rule])]);
+    }
+    assert_eq!(set("volhold/seen", &seen(BEHIND)), [], "an hour is not over an hour");
+    let same = |rule| vec![("a".to_owned(), vec![rule]), ("b".to_owned(), vec![rule])];
+    assert_eq!(set("volhold/fs-uuid", &uuid::Uuid::from_u128(1).to_string()), same(Odd::SameFilesystem));
+    assert_eq!(set("volhold/member-id", "a1"), same(Odd::SameMember));
+}
+
+#[test]
+fn a_member_that_is_late_but_has_got_as_far_is_not_behind_and_a_cluster_without_tags_is_not_odd() {
+    let mut volumes = three_remembered(|_| {});
+    // Nothing has been written to any of them since, so nothing was written about them.
+    for volume in &mut volumes {
+        volume.tags.insert("volhold/progress".to_owned(), "keys=5 index=1000".to_owned());
+    }
+    let seen = Time::from_unix(MADE).unwrap().to_string();
+    volumes[1].tags.insert("volhold/seen".to_owned(), seen);
+    assert_eq!(odd(volumes), []);
+    let mut one = three();
+    remembered(&mut one[0], 1);
+    assert_eq!(odd(one), [], "one of three is not most");
+}
+
 #[test]
 fn a_member_without_a_volume_one_with_two_and_two_on_one_instance_stand_out() {
     let mut lost = three();
