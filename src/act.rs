@@ -15,6 +15,8 @@
 )]
 #![expect(clippy::disallowed_methods, reason = "the one room that changes guarded volumes, mounts, and runs tools")]
 
+/// Renaming out of the way, and back.
+pub mod aside;
 /// Questions to systemctl and other programs.
 pub mod ask;
 /// Does a claim hold on this kernel?
@@ -37,6 +39,8 @@ pub mod mount;
 pub mod options;
 /// The directory under a mount: empty, and unchangeable while nothing is mounted on it.
 pub mod seal;
+/// etcd-manager's `state`, put in its place whole.
+pub mod state_file;
 /// Other people's programs, run with a deadline.
 mod tool;
 /// `.volhold/ledger` on the guarded volume.

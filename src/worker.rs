@@ -17,14 +17,14 @@ mod parent;
 pub use blocking::probe_blocking;
 pub use child::child_main;
 pub use confine::landlock_holds;
-pub use etcd_files::{etcd_file, facts, hash, state};
+pub use etcd_files::{edited_state, etcd_file, facts, hash, state};
 pub use keeper::Keeper;
 pub use parent::{Deadline, examine_volume, mark, probe, second_reading};
 
 use crate::etcd::VolumeHints;
 use crate::model::{
     DataDirFacts, EtcdFile, EtcdManagerState, HashAnswer, HashQuestion, HighWater, Observed, RunningEtcd,
-    SecondReading, VolumeReading,
+    SecondReading, StateEdit, VolumeReading,
 };
 use crate::probe::{ProbeAnswer, ProbeRequest};
 use confine::Confinement;
@@ -50,6 +50,8 @@ pub(crate) enum Request {
     File { named_db: bool },
     /// Standard input is etcd-manager's `state`.
     State,
+    /// The same: its bytes with an edit made.
+    EditState(StateEdit),
 }
 
 /// One line from a child.
@@ -72,6 +74,7 @@ pub(crate) enum Line {
     Hash(Option<HashAnswer>),
     File(Observed<Option<EtcdFile>>),
     State(Observed<EtcdManagerState>),
+    EditedState(Observed<Vec<u8>>),
     /// The last line: everything asked for was answered.
     Done,
 }

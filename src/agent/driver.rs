@@ -13,6 +13,8 @@ mod filesystem;
 mod growing;
 /// Facts kept on node and volume.
 mod keeping;
+/// What a person has ordered to be done to the volume.
+mod orders;
 /// Status, journal, decisions.
 mod telling;
 /// What EC2 remembers of the volume.
@@ -99,6 +101,8 @@ pub struct Driver {
     enlarged: Option<Reason>,
     /// To this size it could not be grown: tried again when it is another one.
     not_grown_to: Option<u64>,
+    /// What was ordered and waits to be done in this look.
+    orders: orders::Pending,
 }
 
 impl Driver {
@@ -138,6 +142,7 @@ impl Driver {
             news: false,
             enlarged: None,
             not_grown_to: None,
+            orders: Vec::new(),
             provider,
             hub,
             whereabouts: None,
@@ -282,6 +287,9 @@ impl Driver {
 
     /// Feeds one event and performs what follows from it, until nothing does.
     async fn follow(&mut self, event: Event, stop: &watch::Receiver<bool>) {
+        if let Event::LookAgain = event {
+            self.note_orders().await;
+        }
         let mut queue = VecDeque::from(self.feed(event));
         self.report_progress(&queue);
         while let Some(action) = queue.pop_front() {
@@ -301,6 +309,7 @@ impl Driver {
             }
             self.report_progress(&queue);
         }
+        self.give_up_orders().await;
         self.timings.close();
         self.remember();
     }

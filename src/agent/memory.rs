@@ -95,6 +95,9 @@ impl Memory {
                 | Fact::Adopted { .. }
                 | Fact::Released { .. }
                 | Fact::Retried
+                | Fact::Unpinned { .. }
+                | Fact::Ordered { .. }
+                | Fact::Carried { .. }
                 | Fact::Fsck { .. }
                 | Fact::NotChecked { .. }
                 | Fact::Snapshot { .. }

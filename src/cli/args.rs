@@ -109,7 +109,7 @@ pub enum Verb {
         #[arg(long, value_name = "REGION")]
         region: Option<String>,
     },
-    /// Look at etcd-manager's state file
+    /// Look at etcd-manager's state file, or set what it says
     State {
         #[command(subcommand)]
         verb: StateVerb,
@@ -161,6 +161,24 @@ pub enum Verb {
         #[arg(long = "for", value_name = "TIME", value_parser = with_unit)]
         for_: Duration,
         /// The volume id, typed again: consent without a terminal
+        #[arg(long, value_name = "ID")]
+        confirm: Option<String>,
+    },
+    /// Put something on a held volume out of the way, without deleting it; list what was, or give it back
+    ///
+    /// Renames it into .volhold/quarantine on the same volume, under a dated name and with a manifest.
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    Quarantine(QuarantineArgs),
+    /// Go back to the old data dir, where a new one was started beside it
+    ///
+    /// On a held volume. The dir that is selected now goes into quarantine, the old one gets its place (or, with etcd-manager,
+    /// that of its cluster token), and etcd-manager's state names it again. Then the agent looks, and opens if it is healthy.
+    /// The old dir is renamed at most; not one byte in it is written.
+    Rollback(RollbackArgs),
+    /// No longer stand by the identity that is pinned: the next healthy look pins what it finds
+    Unpin {
+        name: GuardName,
+        /// The volume id or the pinned cluster id, typed again: consent without a terminal
         #[arg(long, value_name = "ID")]
         confirm: Option<String>,
     },
@@ -261,6 +279,73 @@ pub struct AdoptArgs {
     pub confirm: Option<String>,
 }
 
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    pub name: GuardName,
+    /// The old data dir, relative to the volume's root, as explain shows it
+    #[arg(long, value_name = "DIR")]
+    pub to: String,
+    /// The etcd that etcd-manager is to run on it; where the state names one of the same minor already, that
+    #[arg(long, value_name = "VERSION")]
+    pub version: Option<String>,
+    /// The volume id or the old dir's cluster id, typed again: consent without a terminal
+    #[arg(long, value_name = "ID")]
+    pub confirm: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct QuarantineArgs {
+    #[command(subcommand)]
+    pub verb: Option<QuarantineVerb>,
+    /// The guard
+    #[arg(required = true)]
+    pub name: Option<GuardName>,
+    /// What to put aside, relative to the volume's root
+    #[arg(required = true)]
+    pub path: Option<String>,
+    /// Do it
+    #[arg(long)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum QuarantineVerb {
+    /// List what this node has put into quarantine
+    List { name: GuardName },
+    /// Rename it back to where it was
+    Restore {
+        name: GuardName,
+        /// Its name in the quarantine, as list shows it
+        entry: String,
+        /// To another place, relative to the volume's root
+        #[arg(long, value_name = "PATH")]
+        to: Option<String>,
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct StateSetArgs {
+    pub name: GuardName,
+    /// The cluster token: the live data dir is data/TOKEN
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// The etcd that etcd-manager runs
+    #[arg(long, value_name = "VERSION")]
+    pub version: Option<String>,
+    /// Is etcd to be started as a new cluster?
+    #[arg(long, value_name = "true|false")]
+    pub new_cluster: Option<bool>,
+    /// Is etcd to listen where no client looks?
+    #[arg(long, value_name = "true|false")]
+    pub quarantined: Option<bool>,
+    /// Do it
+    #[arg(long)]
+    pub yes: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum GateVerb {
     /// May etcd start on this guard's volume now? Needs no agent and no network
@@ -274,6 +359,11 @@ pub enum StateVerb {
         /// The file `state` at the root of a volume of kops
         file: PathBuf,
     },
+    /// Set fields of it on a held volume. The old file stays beside it as state.DATE
+    ///
+    /// Every other field, also one that volhold does not know, stays byte for byte. The agent writes it, through a mount that
+    /// nobody else sees, and looks at the volume again.
+    Set(StateSetArgs),
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,12 +1,18 @@
-//! The verbs that put a person's word on record: `adopt`, `release`, `retry`.
+//! The verbs that put a person's word on record: `adopt`, `release`, `retry`, `unpin`, and those that order something to be
+//! done to a held volume.
 //!
-//! None of them touches a volume. Each appends one entry to this node's ledger and leaves a request in the run folder,
+//! None of them touches a volume itself. Each appends one entry to this node's ledger and leaves a request in the run folder,
 //! which makes the agent look again; what follows is the agent's decision, by its rules. Where the word can do harm, the
 //! plan is printed first and a typed id is the consent; without it nothing is recorded.
 
 pub mod adopt;
+mod order;
+pub mod quarantine;
 pub mod release;
+pub mod rollback;
 pub mod snapshot;
+pub mod state;
+pub mod unpin;
 
 use super::exit::Exit;
 use super::explain;
@@ -16,8 +22,8 @@ use super::text::{Screen, Tone, clean};
 use crate::config::{Config, GuardConfig};
 use crate::gate::files::post_request;
 use crate::model::{
-    Adoption, AgentFacts, BootMillis, ClusterId, Decision, Entry, EntryId, Fact, FsUuid, GuardName, GuardStatus, Time,
-    VolumeId,
+    Adoption, AgentFacts, BootMillis, ClusterId, Decision, Entry, EntryId, Fact, FsUuid, GuardName, GuardStatus,
+    Outcome, Time, VolumeId,
 };
 use crate::record::{NodeLedger, NodeLedgerError, boot_id, machine_id};
 use serde::Serialize;
@@ -37,6 +43,9 @@ pub struct Change {
     /// The snapshot that was taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     snapshot: Option<String>,
+    /// What became of an order; not there where none was given, or it is not known yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<Outcome>,
     agent: AgentFacts,
 }
 
@@ -136,6 +145,9 @@ impl<'a> Subject<'a> {
             | Fact::Adopted { .. }
             | Fact::Released { .. }
             | Fact::Retried
+            | Fact::Unpinned { .. }
+            | Fact::Ordered { .. }
+            | Fact::Carried { .. }
             | Fact::Enabled { .. }
             | Fact::Disabled
             | Fact::Bypassed { .. }
@@ -187,6 +199,7 @@ impl<'a> Subject<'a> {
             done: recorded.is_some(),
             recorded,
             snapshot: None,
+            outcome: None,
             agent: self.agent.clone(),
         }
     }
@@ -267,7 +280,7 @@ fn plan_and_record(
     };
     match plan.fact {
         FactToBe::Adopted(_) => snapshot::before_adopt(subject, &plan.volume)?,
-        FactToBe::Released(..) => {}
+        FactToBe::Released(..) | FactToBe::Unpinned => {}
     }
     if plan.sets_ledger_aside {
         subject.ledger.set_aside().map_err(|e| ledger_failure(&e))?;
@@ -304,6 +317,7 @@ struct Plan {
 enum FactToBe {
     Adopted(Adoption),
     Released(Time, Option<BootMillis>),
+    Unpinned,
 }
 
 impl FactToBe {
@@ -311,6 +325,7 @@ impl FactToBe {
         match self {
             FactToBe::Adopted(what) => Fact::Adopted { what, confirmed },
             FactToBe::Released(until, until_boot) => Fact::Released { until, until_boot },
+            FactToBe::Unpinned => Fact::Unpinned { confirmed },
         }
     }
 }

@@ -97,6 +97,14 @@ fn line(id: EntryId, entry: Entry, foreign: bool) -> Line {
         }
         Fact::Released { until, until_boot: _ } => (format!("until {until}"), Vec::new(), None),
         Fact::Retried => ("asked for a new look".to_owned(), Vec::new(), None),
+        Fact::Unpinned { confirmed } => {
+            (format!("the pin does not count any more, confirmed by {confirmed}"), Vec::new(), None)
+        }
+        Fact::Ordered { order } => {
+            let words: Vec<String> = order.changes.iter().map(ToString::to_string).collect();
+            (format!("ordered: {}; confirmed by {}", words.join("; "), order.confirmed), Vec::new(), None)
+        }
+        Fact::Carried { order, outcome } => (format!("{}: {outcome}", order.0), Vec::new(), None),
         Fact::Enabled { preset } => (format!("etcd's start waits for the gate ({preset})"), Vec::new(), None),
         Fact::Disabled => ("nothing waits for the gate any more".to_owned(), Vec::new(), None),
         Fact::Bypassed { note } => (note, Vec::new(), None),

@@ -217,10 +217,10 @@ const REJOIN: Choice = Choice {
 };
 /// For a dir that is damaged or too old: it has to go out of the way first, and what is out of the way is kept.
 const ASIDE: Choice = Choice {
-    command: "volhold release {name} --for 1h",
-    effect: "To rejoin empty: while it is let go, mount {device} elsewhere, rename the data dir (never delete it), unmount; \
-             then volhold adopt {name} --replacement. On a healthy peer first: etcdctl member remove {member}, then member \
-             add.",
+    command: "volhold quarantine {name} DATA-DIR",
+    effect: "To rejoin empty: renames the data dir (as `explain` names it) out of the way, on the same volume, and deletes \
+             nothing; then volhold adopt {name} --replacement. On a healthy peer first: etcdctl member remove {member}, then \
+             member add.",
     safe: false,
 };
 const NEW_CLUSTER: Choice = Choice {

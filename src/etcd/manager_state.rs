@@ -4,6 +4,10 @@
 //! `pkg/etcd/etcdserver.go`). No bytes at all is a valid message: etcd-manager was told to stop this node's etcd. So a
 //! message is believed only when all of it is what etcd-manager could have written.
 
+mod edit;
+
+pub use edit::edit_state;
+
 use super::proto::ManagerState;
 use crate::model::{EtcdManagerNode, EtcdManagerState};
 use prost::Message;
@@ -17,6 +21,9 @@ pub enum StateError {
     Decode(#[source] prost::DecodeError),
     #[error("it is no etcd-manager state: {what}")]
     Content { what: &'static str },
+    /// It could be read, and not be written again.
+    #[error("it cannot be edited: {what}")]
+    Edit { what: &'static str },
 }
 
 /// Decodes the file's content.

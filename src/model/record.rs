@@ -1,6 +1,8 @@
 //! Memory: the entries of ledgers, and what their union says.
 
-use super::{BootId, BootMillis, ClusterId, DevNum, Fingerprint, FsUuid, GuardName, MemberId, Time, VolumeId};
+use super::{
+    BootId, BootMillis, ClusterId, DevNum, Fingerprint, FsUuid, GuardName, MemberId, Order, Outcome, Time, VolumeId,
+};
 use serde::{Deserialize, Serialize};
 
 /// Identity of one ledger entry: the first 16 hex digits of its hash.
@@ -50,6 +52,12 @@ pub enum Fact {
     },
     /// A person asked for a new look.
     Retried,
+    /// A person no longer stands by what is pinned: the next healthy look pins what it finds.
+    Unpinned { confirmed: String },
+    /// A person ordered something to be done to the volume.
+    Ordered { order: Order },
+    /// What became of that order.
+    Carried { order: EntryId, outcome: Outcome },
     /// A person made etcd's start wait for the gate, for this kind of master, and the guard enforce.
     Enabled { preset: String },
     /// A person took that away.
@@ -82,6 +90,8 @@ impl Fact {
             Fact::Adopted { .. } => "adopt",
             Fact::Released { .. } => "release",
             Fact::Retried => "retry",
+            Fact::Unpinned { .. } => "unpin",
+            Fact::Ordered { .. } | Fact::Carried { .. } => "order",
             Fact::Enabled { .. } => "enable",
             Fact::Disabled => "disable",
             Fact::Bypassed { .. } => "bypass",

@@ -8,7 +8,7 @@
 //!
 //! * The same entry in both ledgers (same id) is a common point: what stands before it in either is older than what stands
 //!   behind it in either.
-//! * A person's answer (`Adopted`) supersedes the pins, marks and changes that stand before it. In the other ledger, where
+//! * A person's answer (`Adopted`, `Unpinned`) supersedes the pins, marks and changes that stand before it. In the other ledger, where
 //!   it may be missing (a held volume is not written to), it supersedes everything up to the first entry that its own
 //!   ledger holds behind it; where there is none, everything. Two answers that do not know of each other supersede only
 //!   their own side.
@@ -49,7 +49,7 @@ pub fn fold(
 
     let since_answer = since_last(&n, &v, |_| true);
     let (n_now, v_now) = (since_answer.node, since_answer.volume);
-    let since_empty = since_last(&n, &v, starts_empty);
+    let since_empty = since_last(&n, &v, |answer| answer.is_some_and(starts_empty));
     let (pin, pins_contradict) = choose_pin(n_now, v_now);
     Records {
         high_water: high_water(pin.as_ref(), n_now, v_now),
@@ -73,7 +73,10 @@ pub fn fold(
                 .filter_map(|(_, entry)| entry.fs_uuid),
         ),
         identity_changed: identity_changed(n_now, v_now),
-        adoption: since_answer.answer.filter(|_| !n_now.iter().chain(v_now).any(|(_, entry)| consumes(&entry.fact))),
+        adoption: since_answer
+            .answer
+            .flatten()
+            .filter(|_| !n_now.iter().chain(v_now).any(|(_, entry)| consumes(&entry.fact))),
         names_other_volume: names_other_volume(node, volume, volume_id, fs_uuid),
         released: released(node),
         node_ledger_present: !node.is_empty(),
@@ -112,13 +115,15 @@ fn behind<'l, 'a>(ledger: &'l Part<'a>, at: usize) -> &'l Part<'a> {
 struct Since<'l, 'a> {
     node: &'l Part<'a>,
     volume: &'l Part<'a>,
-    answer: Option<Adoption>,
+    /// `Some(None)`: what was pinned does not count any more, and nothing is adopted.
+    answer: Option<Option<Adoption>>,
 }
 
-fn since_last<'l, 'a>(n: &'l Part<'a>, v: &'l Part<'a>, sort: impl Fn(Adoption) -> bool) -> Since<'l, 'a> {
+fn since_last<'l, 'a>(n: &'l Part<'a>, v: &'l Part<'a>, sort: impl Fn(Option<Adoption>) -> bool) -> Since<'l, 'a> {
     let last_answer = |ledger: &'l Part<'a>| {
         ledger.iter().enumerate().rev().find_map(|(at, (id, entry))| match entry.fact {
-            Fact::Adopted { what, .. } if sort(what) => Some((at, *id, what)),
+            Fact::Adopted { what, .. } if sort(Some(what)) => Some((at, *id, Some(what))),
+            Fact::Unpinned { .. } if sort(None) => Some((at, *id, None)),
             _ => None,
         })
     };
@@ -300,6 +305,9 @@ fn fs_uuids(n: &Part<'_>, v: &Part<'_>, volume_id: &VolumeId) -> Vec<FsUuid> {
             Fact::FormatIntent { .. }
             | Fact::Released { .. }
             | Fact::Retried
+            | Fact::Unpinned { .. }
+            | Fact::Ordered { .. }
+            | Fact::Carried { .. }
             | Fact::Enabled { .. }
             | Fact::Disabled
             | Fact::Bypassed { .. }

@@ -189,6 +189,9 @@ fn must_understand(fact: &Fact) -> bool {
         | Fact::Adopted { .. } => true,
         Fact::Released { .. }
         | Fact::Retried
+        | Fact::Unpinned { .. }
+        | Fact::Ordered { .. }
+        | Fact::Carried { .. }
         | Fact::Enabled { .. }
         | Fact::Disabled
         | Fact::Bypassed { .. }
@@ -221,6 +224,9 @@ pub fn frame(last_hash: &Hash, entry: &Entry) -> Result<Frame, EncodeError> {
         | Fact::Adopted { .. }
         | Fact::Released { .. }
         | Fact::Retried
+        | Fact::Unpinned { .. }
+        | Fact::Ordered { .. }
+        | Fact::Carried { .. }
         | Fact::Enabled { .. }
         | Fact::Disabled
         | Fact::Bypassed { .. }

@@ -35,9 +35,11 @@ pub fn child_main(request: &str) -> u8 {
 fn ready(request: &Request) -> std::io::Result<Confinement> {
     let stdin = std::io::stdin();
     let given = match request {
-        Request::Probe(_) | Request::SecondReading { .. } | Request::File { .. } | Request::State => {
-            Given::Bytes(stdin.as_fd())
-        }
+        Request::Probe(_)
+        | Request::SecondReading { .. }
+        | Request::File { .. }
+        | Request::State
+        | Request::EditState(_) => Given::Bytes(stdin.as_fd()),
         Request::Volume(_) => {
             etcd::remember_lock_owners(stdin.as_fd());
             Given::Tree(stdin.as_fd())
@@ -98,7 +100,13 @@ fn answer(request: &Request) -> std::io::Result<()> {
             let unreadable = |why: etcd::ReadError| Why::Unreadable { detail: why.to_string() };
             say(&Line::File(found.map_or_else(|why| Observed::Unknown(unreadable(why)), Observed::Seen)))?;
         }
-        Request::State => say(&Line::State(state(&file(input)?)))?,
+        Request::State => {
+            say(&Line::State(of_state(&file(input)?, etcd::manager_state::parse_state)))?;
+        }
+        Request::EditState(edit) => {
+            let edited = of_state(&file(input)?, |bytes| etcd::manager_state::edit_state(bytes, edit));
+            say(&Line::EditedState(edited))?;
+        }
     }
     say(&Line::Done)
 }
@@ -114,7 +122,7 @@ fn pages() -> impl FnMut(u64, u64) {
     }
 }
 
-fn state(file: &File) -> Observed<crate::model::EtcdManagerState> {
+fn of_state<T>(file: &File, read: impl Fn(&[u8]) -> Result<T, etcd::manager_state::StateError>) -> Observed<T> {
     use etcd::ReadAt;
     let unknown = |detail: String| Observed::Unknown(Why::Unreadable { detail });
     let size = match file.size() {
@@ -126,7 +134,7 @@ fn state(file: &File) -> Observed<crate::model::EtcdManagerState> {
         Ok(bytes) => bytes,
         Err(why) => return unknown(why.to_string()),
     };
-    match etcd::manager_state::parse_state(&bytes) {
+    match read(&bytes) {
         Ok(state) => Observed::Seen(state),
         Err(why) => unknown(why.to_string()),
     }

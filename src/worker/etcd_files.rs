@@ -2,7 +2,7 @@
 
 use super::parent::{Flatten, conclude, run};
 use super::{Deadline, Line, Request};
-use crate::model::{DataDirFacts, EtcdFile, EtcdManagerState, HashAnswer, HashQuestion, Observed};
+use crate::model::{DataDirFacts, EtcdFile, EtcdManagerState, HashAnswer, HashQuestion, Observed, StateEdit};
 use std::os::fd::OwnedFd;
 
 /// All facts of one data dir. `progress` hears how many pages of the backend were read, of how many.
@@ -56,6 +56,18 @@ pub async fn state(file: OwnedFd, deadline: Deadline) -> Observed<EtcdManagerSta
     let mut seen = None;
     let outcome = run(file, &Request::State, deadline, |line| {
         if let Line::State(answer) = line {
+            seen = Some(answer);
+        }
+    })
+    .await;
+    conclude(outcome, seen).and_then_observed()
+}
+
+/// The bytes of etcd-manager's `state` with an edit made; nothing is written.
+pub async fn edited_state(file: OwnedFd, edit: &StateEdit, deadline: Deadline) -> Observed<Vec<u8>> {
+    let mut seen = None;
+    let outcome = run(file, &Request::EditState(edit.clone()), deadline, |line| {
+        if let Line::EditedState(answer) = line {
             seen = Some(answer);
         }
     })

@@ -57,7 +57,8 @@ pub async fn probe(
         | Line::Facts(_)
         | Line::Hash(_)
         | Line::File(_)
-        | Line::State(_) => {}
+        | Line::State(_)
+        | Line::EditedState(_) => {}
     })
     .await;
     let missing = match outcome {
@@ -104,6 +105,7 @@ pub async fn examine_volume(
         | Line::Hash(_)
         | Line::File(_)
         | Line::State(_)
+        | Line::EditedState(_)
         | Line::Done => {}
     })
     .await;

@@ -8,6 +8,8 @@
 #[cfg(feature = "fault-points")]
 mod directories;
 #[cfg(feature = "fault-points")]
+mod orders;
+#[cfg(feature = "fault-points")]
 mod points;
 
 /// What would be a way to kill a production agent by its environment.

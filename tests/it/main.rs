@@ -29,6 +29,7 @@ mod metrics;
 mod mutants;
 #[cfg(not(feature = "aws"))]
 mod no_ebs;
+mod orders;
 mod plan;
 mod probe;
 mod record;

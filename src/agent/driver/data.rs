@@ -13,6 +13,7 @@ use std::path::Path;
 
 impl Driver {
     pub(super) async fn look(&mut self) -> Event {
+        self.carry_out_orders().await;
         let root = match &self.mount {
             Some(mount) => mount.root().map(VolumeRoot::from).map_err(|error| crate::agent::chain(&error)),
             None => Err("the volume is not mounted".to_owned()),

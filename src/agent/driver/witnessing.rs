@@ -17,6 +17,9 @@ impl Driver {
             | Fact::Adopted { .. }
             | Fact::Released { .. }
             | Fact::Retried
+            | Fact::Unpinned { .. }
+            | Fact::Ordered { .. }
+            | Fact::Carried { .. }
             | Fact::Enabled { .. }
             | Fact::Disabled
             | Fact::Bypassed { .. }

@@ -19,11 +19,14 @@ fn of_both(fact: &Fact) -> bool {
         | Fact::HoldsData { .. }
         | Fact::IdentityChanged { .. }
         | Fact::Adopted { .. }
+        | Fact::Unpinned { .. }
         | Fact::Published { .. } => true,
         Fact::FormatIntent { .. }
         | Fact::Formatted { .. }
         | Fact::Released { .. }
         | Fact::Retried
+        | Fact::Ordered { .. }
+        | Fact::Carried { .. }
         | Fact::Enabled { .. }
         | Fact::Disabled
         | Fact::Bypassed { .. }

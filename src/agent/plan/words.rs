@@ -199,6 +199,9 @@ pub fn record(facts: &[Fact], made: Option<(&str, &GuardConfig)>) -> String {
             | Fact::Adopted { .. }
             | Fact::Released { .. }
             | Fact::Retried
+            | Fact::Unpinned { .. }
+            | Fact::Ordered { .. }
+            | Fact::Carried { .. }
             | Fact::Enabled { .. }
             | Fact::Disabled
             | Fact::Bypassed { .. }

@@ -83,7 +83,7 @@ fn plan(subject: &Subject<'_>, what: Adoption) -> Result<(Plan, Vec<String>), Fa
     Ok((Plan { title, facts, steps, volume, fact: FactToBe::Adopted(what), sets_ledger_aside }, ids))
 }
 
-fn dirs<'a>(subject: &'a Subject<'_>) -> Vec<&'a DataDirReport> {
+pub(super) fn dirs<'a>(subject: &'a Subject<'_>) -> Vec<&'a DataDirReport> {
     let start = subject.decision.as_ref().and_then(|d| d.evidence.start.as_ref());
     match start.and_then(|s| s.volume.seen()) {
         Some(reading) => reading.data_dirs.iter().collect(),

@@ -29,6 +29,12 @@ pub const EMPTY_BESIDE_OLD: Page = Page {
     choices: &[
         COPY,
         Choice {
+            command: "volhold rollback {name} --to OLD-DIR",
+            effect: "Puts the empty dir aside, gives the old one its place, sets etcd-manager's state back, looks, and opens. \
+                     Prints its plan first; not one byte of the old dir is written.",
+            safe: true,
+        },
+        Choice {
             command: "volhold config check",
             effect: "After naming the old dir as `data_dir` of this guard, and in etcd's own configuration.",
             safe: true,

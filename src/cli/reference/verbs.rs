@@ -73,10 +73,12 @@ pub(super) fn page() -> String {
 fn verbs(page: &mut Page, command: &Command, before: &str) {
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help") {
         let name = format!("{before} {}", verb.get_name());
+        // Some do something by themselves too.
+        if !verb.has_subcommands() || verb.get_positionals().next().is_some() {
+            one(page, verb, &name);
+        }
         if verb.has_subcommands() {
             verbs(page, verb, &name);
-        } else {
-            one(page, verb, &name);
         }
     }
 }

@@ -517,3 +517,36 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_person_unpinned_does_not_count_and_that_there_was_data_stays_known() {
+    let pin = Fact::Pinned {
+        cluster_id: ClusterId(1),
+        member_id: MemberId(2),
+        name: None,
+        data_dir: "data".into(),
+        because: "first-use".into(),
+    };
+    let mark = HighWater {
+        data_dir: "data".into(),
+        cluster_id: Some(ClusterId(1)),
+        member_id: Some(MemberId(2)),
+        term: Some(3),
+        consistent_index: Some(4),
+        revision: Some(5),
+        wal_last_index: Some(6),
+        keys: Some(7),
+    };
+    let before = [here(pin.clone()), here(Fact::HoldsData { mark })];
+    assert!(node_only(&before).pin.is_some());
+    let after = [&before[..], &[here(Fact::Unpinned { confirmed: HERE.into() })]].concat();
+    let records = node_only(&after);
+    assert_eq!((records.pin, records.high_water, records.adoption), (None, None, None));
+    assert!(records.held_data_at.is_some(), "an empty dir would be let start");
+    assert!(!records.fs_uuids.is_empty());
+    // The volume's copy of the pin does not bring it back, and a new one counts.
+    let records = folded(&Book::alone("n", &after), &Book::alone("v", &before));
+    assert_eq!(records.pin, None);
+    let again = [&after[..], &[here(pin)]].concat();
+    assert!(node_only(&again).pin.is_some());
+}

@@ -54,6 +54,9 @@ fn role(entry: Option<&Entry>) -> Role {
         | Fact::Bypassed { .. } => Role::Telling,
         Fact::Released { .. }
         | Fact::Retried
+        | Fact::Unpinned { .. }
+        | Fact::Ordered { .. }
+        | Fact::Carried { .. }
         | Fact::FormatIntent { .. }
         | Fact::Formatted { .. }
         | Fact::FreshAllowed { .. }
