@@ -4,6 +4,8 @@
 //! be chosen, safest first. Formatting is never among the choices: who wants to discard a volume creates a new one.
 //! `explain` prints the page of what holds a guard; `explain --reason CODE` prints any.
 
+/// What other tools do not see.
+pub mod blind_spots;
 mod bytes;
 mod data;
 /// What only EC2 says.

@@ -15,6 +15,7 @@ mod device;
 #[cfg(feature = "aws")]
 mod ebs;
 mod etcd;
+mod faults;
 mod gate;
 mod gate_flow;
 mod grow;

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use volhold::cli::manual::blind_spots::BLIND_SPOTS;
 use volhold::decide::format::objections_to_reading;
 use volhold::model::{
     Blank, Content, ContentClass, DeviceReading, Finding, FindingKind, Observed, ReasonCode, SecondReading, Validated,
@@ -210,6 +211,45 @@ fn every_refusal_of_an_image_names_what_is_there_or_shows_it() {
         if !right {
             wrong.push(format!("{file}: {says:?}, but {messages:#?}"));
         }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The table in volhold-reasons(7), held against the tools of this machine. What changed with libblkid 2.39 is left out with it.
+#[test]
+fn the_tools_say_what_the_manual_says_of_them() {
+    needs_root!();
+    let tmp = Tmp::new();
+    let old = output("blkid", &["--version"]);
+    let old = String::from_utf8_lossy(&old.stdout).contains("2.38");
+    let mut wrong = Vec::new();
+    for spot in BLIND_SPOTS {
+        let image = image(&tmp, spot.image);
+        let disk = Loop::read_only(&image);
+        let node = disk.name();
+        let text = |program: &str, args: &[&str]| {
+            let out = output(program, &[args, &[node.as_str()]].concat());
+            (out.status.code(), String::from_utf8_lossy(&out.stdout).trim().to_owned())
+        };
+        let blkid = match text("blkid", &["-p"]).0 {
+            Some(0) => "found",
+            Some(2) => "nothing",
+            Some(8) => "ambivalent",
+            other => panic!("blkid -p {}: {other:?}", spot.image),
+        };
+        let wipefs = if text("wipefs", &["-n"]).1.is_empty() { "nothing" } else { "found" };
+        let lsblk = if text("lsblk", &["-f", "-n", "-o", "FSTYPE"]).1.is_empty() { "nothing" } else { "found" };
+        let file = text("file", &["-s", "-b"]).1;
+        let same = (blkid == spot.blkid || spot.blkid == "ambivalent" && !old)
+            && wipefs == spot.wipefs
+            && lsblk == spot.lsblk
+            && file.starts_with(spot.file);
+        let reasons = objections_to_reading(&look(disk.node()), None);
+        if !same || !reasons.iter().any(|reason| reason.message.contains(spot.volhold)) {
+            wrong.push(format!("{spot:?}, but: {blkid}, {wipefs}, {lsblk}, {file}, {reasons:#?}"));
+        }
+        drop(disk);
+        std::fs::remove_file(&image).expect("the image goes away");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -90,7 +90,7 @@ pub const UNKNOWN_DATA: Page = Page {
             elsewhere, a database on the raw device, or the rest of something.",
     without: "Every usual tool calls such a device unformatted, and the next one formats it.",
     check: &[
-        "volhold inspect {device}     the first offset that holds something",
+        "volhold inspect {device}     the first offset that holds something, its entropy and its bytes",
         "xxd -s OFFSET -l 512 {device}",
         "Who made this volume, and was it ever attached to anything else?",
     ],
@@ -103,7 +103,8 @@ pub const UNKNOWN_DATA: Page = Page {
         },
         Choice {
             command: "aws ec2 create-volume --size GIB --availability-zone ZONE",
-            effect: "If the volume is of no use: make a new one, configure that one, and keep this one until you are sure.",
+            effect: "If the volume is of no use: volhold has no verb that formats it. Make a new one, configure that one, and keep this \
+                     one until you are sure.",
             safe: true,
         },
     ],

@@ -42,6 +42,13 @@ pub(super) fn page() -> String {
     for (field, text) in manual::etcd::FIELDS {
         page.term(vec![bold(*field)], &typed(text));
     }
+    page.section("WHAT OTHER TOOLS SAY");
+    page.para(
+        "Volumes that hold something, and what is said of them. Where `blkid -p` exits with 2 (nothing), most tools format. From \
+         libblkid 2.39 on it also exits so where two signatures are found, or one whose checksum is off; `lsblk` shows nothing \
+         at all where udev did not look. A read error ends in 2 too. The last line of each is part of volhold's refusal.",
+    );
+    page.verbatim(&manual::blind_spots::table());
     page.section("SEE ALSO");
     page.para("volhold(8), volhold.toml(5)");
     page.finish()

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """A file `disk` on a FUSE mount whose reads fail or come short in given ranges, to put a loop device on.
 
-    errfs.py MOUNTPOINT BACKING RULE...       RULE is eio:OFFSET:LENGTH, short:OFFSET:LENGTH, or stall:OFFSET:LENGTH:FILE,
+    errfs.py MOUNTPOINT BACKING RULE...       RULE is eio:OFFSET:LENGTH, short:OFFSET:LENGTH, when:OFFSET:LENGTH:FILE, where
+                                              reads fail once FILE exists, after:COUNT:0, where every read fails after so
+                                              many, or stall:OFFSET:LENGTH:FILE,
                                               where nothing is answered before FILE exists, or a minute has gone by:
                                               a disk that hangs for good hangs the whole machine
 
@@ -25,6 +27,7 @@ class ErrFs(fuse.Fuse):
         super().__init__(dash_s_do="setsingle")
         self.disk = os.open(backing, os.O_RDWR)
         self.rules = rules
+        self.reads = 0
         self.patience = time.monotonic() + 60
 
     def getattr(self, path):
@@ -45,13 +48,20 @@ class ErrFs(fuse.Fuse):
         return 0
 
     def read(self, path, length, offset):
+        self.reads += 1
         for kind, start, size, release in self.rules:
+            if kind == "after":
+                if self.reads > start:
+                    return -errno.EIO
+                continue
+            if kind == "when" and not os.path.exists(release):
+                continue
             if offset < start + size and offset + length > start:
                 if kind == "stall":
                     while not os.path.exists(release) and time.monotonic() < self.patience:
                         time.sleep(0.02)
                     continue
-                if kind == "eio":
+                if kind in ("eio", "when"):
                     return -errno.EIO
                 length = max(0, start - offset)
         return os.pread(self.disk, length, offset)
@@ -75,7 +85,7 @@ def main():
     rules = []
     for rule in sys.argv[3:]:
         kind, start, size, *release = rule.split(":", 3)
-        assert kind in ("eio", "short", "stall"), kind
+        assert kind in ("eio", "short", "stall", "when", "after"), kind
         rules.append((kind, int(start, 0), int(size, 0), *(release or [None])))
     server = ErrFs(backing, rules)
     server.parse(["-f", "-s", mountpoint], errex=1)

@@ -14,7 +14,8 @@ pub struct ErrFs {
 
 impl ErrFs {
     /// Serves `backing` below the new folder `at`. Rules: `eio:OFFSET:LENGTH`, `short:OFFSET:LENGTH`,
-    /// `stall:OFFSET:LENGTH:FILE` (nothing is answered before FILE exists).
+    /// `stall:OFFSET:LENGTH:FILE` (nothing is answered before FILE exists), `when:OFFSET:LENGTH:FILE` (reads fail once FILE
+    /// exists), `after:COUNT:0` (every read after so many fails).
     #[track_caller]
     pub fn new(backing: &Path, at: &Path, rules: &[String]) -> Self {
         std::fs::create_dir_all(at).expect("a mountpoint");
@@ -38,6 +39,11 @@ impl ErrFs {
             std::thread::sleep(Duration::from_millis(20));
         }
         ErrFs { at: at.to_owned(), server, stalls: rules.iter().any(|rule| rule.starts_with("stall")) }
+    }
+
+    /// The process that answers for the file.
+    pub fn pid(&self) -> u32 {
+        self.server.id()
     }
 
     /// The file that fails.
