@@ -35,7 +35,7 @@ mod traces;
 mod xfs;
 
 pub use report::{DeviceReport, LibblkidReport, blank, report};
-pub use signature::{ext_size, filesystem};
+pub use signature::{ext_size, filesystem, signatures};
 pub use telling::second_reading;
 
 use crate::model::{

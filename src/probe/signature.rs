@@ -228,6 +228,20 @@ fn gpt_header(data: &[u8], position: u64) -> Option<Finding> {
     })
 }
 
+/// Everything that is known by its bytes in `data`, which stands at `offset` of a device of `size` bytes, noise or not: for
+/// fuzzing, and for whoever wants to know what a few bytes are.
+pub fn signatures(data: &[u8], offset: u64, size: u64) -> Vec<Finding> {
+    let search = Search::new(size);
+    let mut findings = Findings::default();
+    for at in (0..data.len()).step_by(BLOCK) {
+        let rest = data.get(at..).unwrap_or_default();
+        let position = offset.saturating_add(at as u64);
+        search.written(rest, position, &mut findings);
+        search.block(rest.get(..BLOCK).unwrap_or(rest), position, &mut findings);
+    }
+    findings.sorted()
+}
+
 /// The filesystem whose primary superblock stands in `head`, the first bytes of the device, and validates: no field
 /// contradicts another, and its checksum is right where it has one.
 pub fn filesystem(head: &[u8]) -> Option<FilesystemFacts> {

@@ -1,7 +1,7 @@
 //! Parsers of foreign bytes: they never panic, they see what is there, and one flipped bit never makes them surer.
 
 use super::classify::{Class, classify, is_zero};
-use super::signature::{Findings, Search, filesystem};
+use super::signature::{Findings, Search, filesystem, signatures};
 use super::telling::judge;
 use crate::model::{Finding, FindingKind, Validated};
 use proptest::prelude::*;
@@ -275,6 +275,34 @@ fn findings_by_magic_never_crowd_out_those_that_validate() {
     assert_eq!(list.iter().filter(|finding| **finding == valid).count(), 1);
 }
 
+/// Cut from real volumes and files.
+const SEEDS: [&[u8]; 15] = [
+    include_bytes!("../../fuzz/seeds/signature/bolt"),
+    include_bytes!("../../fuzz/seeds/signature/btrfs"),
+    include_bytes!("../../fuzz/seeds/signature/directory"),
+    include_bytes!("../../fuzz/seeds/signature/exfat"),
+    include_bytes!("../../fuzz/seeds/signature/ext4"),
+    include_bytes!("../../fuzz/seeds/signature/f2fs"),
+    include_bytes!("../../fuzz/seeds/signature/gpt"),
+    include_bytes!("../../fuzz/seeds/signature/jfs"),
+    include_bytes!("../../fuzz/seeds/signature/journal"),
+    include_bytes!("../../fuzz/seeds/signature/leaf"),
+    include_bytes!("../../fuzz/seeds/signature/luks"),
+    include_bytes!("../../fuzz/seeds/signature/lvm"),
+    include_bytes!("../../fuzz/seeds/signature/tar"),
+    include_bytes!("../../fuzz/seeds/signature/xfs"),
+    include_bytes!("../../fuzz/seeds/signature/xfs-log"),
+];
+
+#[test]
+fn every_seed_of_the_fuzzer_is_something() {
+    for (number, seed) in SEEDS.iter().enumerate() {
+        let places = [0, 4096, 0x1800, 0xf000, 64 << 10, 5 << 20, 0x102_5000, 0x802_1000];
+        let best = places.iter().flat_map(|at| signatures(seed, *at, SIZE)).map(|finding| finding.validated).max();
+        assert!(best > Some(Validated::Magic), "seed {number}: {best:?}");
+    }
+}
+
 /// A block around one of the formats, where it stands, and where in the block it begins.
 fn formats() -> impl Strategy<Value = (Vec<u8>, u64)> {
     prop_oneof![
@@ -321,6 +349,25 @@ proptest! {
         let findings = search(&block, offset);
         filesystem(&block);
         prop_assert!(findings.iter().all(|finding| finding.validated == Validated::Magic), "{findings:?}");
+    }
+
+    /// What the fuzzer starts from, cut, moved and damaged: deeper in the parsers than any noise gets.
+    #[test]
+    fn no_damage_to_a_real_structure_makes_a_parser_panic(
+        seed in 0..SEEDS.len(),
+        damage in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..12),
+        keep in any::<usize>(),
+        offset in (0_u64..1 << 20).prop_map(|block| block * 512),
+        size in any::<u64>(),
+    ) {
+        let mut bytes = SEEDS[seed].to_vec();
+        let len = bytes.len();
+        for (at, byte) in damage {
+            bytes[at % len] = byte;
+        }
+        bytes.truncate(keep % len + 1);
+        signatures(&bytes, offset, size);
+        filesystem(&bytes);
     }
 
     #[test]
