@@ -37,6 +37,8 @@ pub mod mkfs;
 pub mod mount;
 /// Mount options: which go to the mount, which to the filesystem.
 pub mod options;
+/// One container is started anew.
+pub mod restart;
 /// The directory under a mount: empty, and unchangeable while nothing is mounted on it.
 pub mod seal;
 /// etcd-manager's `state`, put in its place whole.

@@ -128,6 +128,9 @@ pub struct GuardConfig {
     /// `grow = "never" | "online"`, default `never`: let the filesystem have all of a volume that has become larger, while it
     /// is in use.
     pub grow: bool,
+    /// `restart = "never" | "etcd-manager"`, default `never`: let kubelet start etcd-manager's container anew where it does not
+    /// see the volume.
+    pub restart: bool,
 }
 
 /// User and group that etcd runs as, by name or number, as written.

@@ -16,6 +16,8 @@
     clippy::wildcard_enum_match_arm
 )]
 
+/// Who does not see a mount.
+pub mod blind;
 /// From an EBS volume's id to a node.
 pub mod ebs;
 /// What can go wrong before a device is ours, and how to say it.

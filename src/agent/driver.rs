@@ -17,6 +17,8 @@ mod keeping;
 mod orders;
 /// Status, journal, decisions.
 mod telling;
+/// Who does not see the volume.
+mod unseen;
 /// What EC2 remembers of the volume.
 mod witnessing;
 
@@ -33,6 +35,7 @@ use crate::act::mount::DetachedMount;
 use crate::cloud::witness::writer::Writer;
 use crate::cloud::{Client, Hub, Provider, Whereabouts};
 use crate::config::{self, Config, GuardConfig, Http, Metrics, Paths};
+use crate::device::blind::Blind;
 use crate::device::{Device, UdevLock};
 use crate::gate::files;
 use crate::model::{
@@ -103,6 +106,10 @@ pub struct Driver {
     not_grown_to: Option<u64>,
     /// What was ordered and waits to be done in this look.
     orders: orders::Pending,
+    /// etcd-manager does not see the volume.
+    unseen: Option<Reason>,
+    /// Processes that were asked to end because of it.
+    ended: Vec<Blind>,
 }
 
 impl Driver {
@@ -143,6 +150,8 @@ impl Driver {
             enlarged: None,
             not_grown_to: None,
             orders: Vec::new(),
+            unseen: None,
+            ended: Vec::new(),
             provider,
             hub,
             whereabouts: None,
@@ -170,6 +179,7 @@ impl Driver {
                 self.follow(event, &stop).await;
                 if !*stop.borrow() {
                     self.attend_to_size().await;
+                    self.attend_to_manager().await;
                 }
             }
             if *stop.borrow() {

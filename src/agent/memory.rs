@@ -102,6 +102,7 @@ impl Memory {
                 | Fact::NotChecked { .. }
                 | Fact::Snapshot { .. }
                 | Fact::Grow { .. }
+                | Fact::Restarted { .. }
                 | Fact::Enabled { .. }
                 | Fact::Disabled
                 | Fact::Bypassed { .. }

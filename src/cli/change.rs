@@ -155,6 +155,7 @@ impl<'a> Subject<'a> {
             | Fact::NotChecked { .. }
             | Fact::Snapshot { .. }
             | Fact::Grow { .. }
+            | Fact::Restarted { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         }))

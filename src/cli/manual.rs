@@ -181,6 +181,7 @@ pub fn page(code: ReasonCode) -> &'static Page {
         ReasonCode::ProviderUnreachable => &ebs::PROVIDER_UNREACHABLE,
         ReasonCode::SnapshotRefused => &ebs::SNAPSHOT_REFUSED,
         ReasonCode::VolumeEnlarged => &ebs::VOLUME_ENLARGED,
+        ReasonCode::MountUnseen => &ebs::MOUNT_UNSEEN,
         ReasonCode::DeletedWithInstance => &ebs::DELETED_WITH_INSTANCE,
     }
 }

@@ -137,6 +137,12 @@ impl<A: Ec2> EbsVolume<A> {
         }
     }
 
+    /// The tag of kops that the volume has, as far as EC2 was asked: `k8s.io/etcd/main`.
+    pub fn etcd_key(&self) -> Option<&str> {
+        let tags = &self.known.as_ref()?.volume.tags;
+        tags.keys().map(String::as_str).find(|key| key.starts_with(kops::PREFIX))
+    }
+
     fn start(&mut self, may: May) {
         let Some(mut way) = self.way.take() else { return };
         let now = self.now();

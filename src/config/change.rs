@@ -26,6 +26,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
         witness,
         snapshot,
         grow,
+        restart,
     } = wanted.clone();
     let mut told = Vec::new();
     let mut keep = |key: &str, old: String, new: String| {
@@ -59,6 +60,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
         witness,
         snapshot,
         grow,
+        restart,
     };
     (kept, told)
 }

@@ -159,6 +159,7 @@ impl Check<'_> {
             );
         }
         let grow = self.one_of(value("grow"), &[("never", false), ("online", true)]).unwrap_or(false);
+        let restart = self.one_of(value("restart"), &[("never", false), ("etcd-manager", true)]).unwrap_or(false);
         let witness = self.one_of(value("witness"), &[("write", true), ("read", false)]).unwrap_or(true);
         let (written_device, device) = match provider {
             Some(Source::Local) => self.local_device(guard, names),
@@ -203,6 +204,7 @@ impl Check<'_> {
                 witness,
                 snapshot,
                 grow,
+                restart,
             },
             device: written_device?,
             publish: written_publish?,

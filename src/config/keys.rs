@@ -90,6 +90,11 @@ pub const GUARD: &[Key] = &[
         default: "`never`",
         meaning: "`online`: let the filesystem have all of a volume that has become larger, while it is in use; else that is only told",
     },
+    Key {
+        name: "restart",
+        default: "`never`",
+        meaning: "`etcd-manager`: end the process of kops' etcd-manager for this volume where it was started before the mount and does not see it, so that kubelet starts it anew; else that is only told",
+    },
 ];
 
 /// The tables that are there once: `[paths]` and so on.

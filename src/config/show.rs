@@ -90,6 +90,7 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
         witness,
         snapshot,
         grow,
+        restart,
     } = guard;
     let mode = match mode {
         Mode::Observe => "observe",
@@ -136,6 +137,7 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
     pairs.push(("witness", Says::Text(witness.to_owned())));
     pairs.push(("snapshot", Says::Text(snapshot.as_str().to_owned())));
     pairs.push(("grow", Says::Text(if *grow { "online" } else { "never" }.to_owned())));
+    pairs.push(("restart", Says::Text(if *restart { "etcd-manager" } else { "never" }.to_owned())));
     pairs
 }
 

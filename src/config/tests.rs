@@ -58,6 +58,7 @@ fn three_keys_are_enough_and_the_rest_is_cautious() {
             witness: true,
             snapshot: SnapshotPolicy::Off,
             grow: false,
+            restart: false,
         }]
     );
 }

@@ -83,6 +83,7 @@ pub(super) const GUARD_KEYS: &[&str] = &[
     "witness",
     "snapshot",
     "grow",
+    "restart",
 ];
 pub(super) const PUBLISH_KEYS: &[&str] = &["from", "at"];
 /// Keys that take a list, or one text (with commas, unless it is in `UNCUT`).

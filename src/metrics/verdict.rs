@@ -140,6 +140,7 @@ impl Verdict {
             | Code::MigrationUnderWay
             | Code::ConfigChanged
             | Code::VolumeEnlarged
+            | Code::MountUnseen
             | Code::DeletedWithInstance => Verdict::Notice,
         }
     }

@@ -96,6 +96,8 @@ reason_codes! {
     SnapshotRefused = "snapshot-refused",
     /// The volume is larger than its filesystem.
     VolumeEnlarged = "volume-enlarged",
+    /// A container that needs the volume was started before it was mounted, and does not see it.
+    MountUnseen = "mount-unseen",
     /// The provider deletes the volume together with this instance.
     DeletedWithInstance = "deleted-with-instance",
 }

@@ -70,6 +70,8 @@ pub enum Fact {
     NotChecked { why: String },
     /// The filesystem is about to grow to all of its device, or has. Bytes.
     Grow { from: u64, to: u64, done: bool },
+    /// This process is about to be ended, so that its container is started anew.
+    Restarted { what: String, pid: u32 },
     /// EC2 keeps the volume's state as it was before this.
     Snapshot { id: String, before: String },
     /// The volume was published at this path.
@@ -98,6 +100,7 @@ impl Fact {
             Fact::Fsck { .. } | Fact::NotChecked { .. } => "fsck",
             Fact::Snapshot { .. } => "snapshot",
             Fact::Grow { .. } => "grow",
+            Fact::Restarted { .. } => "restart",
             Fact::Published { .. } => "publish",
             Fact::Decided { decision, .. } => decision,
         }

@@ -315,6 +315,7 @@ fn fs_uuids(n: &Part<'_>, v: &Part<'_>, volume_id: &VolumeId) -> Vec<FsUuid> {
             | Fact::NotChecked { .. }
             | Fact::Snapshot { .. }
             | Fact::Grow { .. }
+            | Fact::Restarted { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         }

@@ -199,6 +199,7 @@ fn must_understand(fact: &Fact) -> bool {
         | Fact::NotChecked { .. }
         | Fact::Snapshot { .. }
         | Fact::Grow { .. }
+        | Fact::Restarted { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. } => false,
     }
@@ -233,6 +234,7 @@ pub fn frame(last_hash: &Hash, entry: &Entry) -> Result<Frame, EncodeError> {
         | Fact::NotChecked { .. }
         | Fact::Snapshot { .. }
         | Fact::Grow { .. }
+        | Fact::Restarted { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. } => entry,
     };

@@ -39,5 +39,7 @@ mod signatures;
 mod subdir;
 mod systemd;
 mod uniform;
+#[cfg(feature = "aws")]
+mod unseen;
 mod watchdog;
 mod xfs;

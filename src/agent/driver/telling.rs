@@ -127,6 +127,7 @@ impl Driver {
             .chain(&self.held_back)
             .chain(&self.provider_warnings)
             .chain(&self.enlarged)
+            .chain(&self.unseen)
             .cloned()
             .collect()
     }

@@ -27,6 +27,7 @@ impl Driver {
             | Fact::NotChecked { .. }
             | Fact::Snapshot { .. }
             | Fact::Grow { .. }
+            | Fact::Restarted { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => false,
         });

@@ -34,6 +34,7 @@ fn of_both(fact: &Fact) -> bool {
         | Fact::NotChecked { .. }
         | Fact::Snapshot { .. }
         | Fact::Grow { .. }
+        | Fact::Restarted { .. }
         | Fact::Decided { .. } => false,
     }
 }

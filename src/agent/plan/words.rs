@@ -209,6 +209,7 @@ pub fn record(facts: &[Fact], made: Option<(&str, &GuardConfig)>) -> String {
             | Fact::NotChecked { .. }
             | Fact::Snapshot { .. }
             | Fact::Grow { .. }
+            | Fact::Restarted { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         })

@@ -72,6 +72,23 @@ pub const VOLUME_ENLARGED: Page = Page {
     ],
 };
 
+pub const MOUNT_UNSEEN: Page = Page {
+    severity: Severity::Trouble,
+    cause: "etcd-manager was started before the volume was mounted, and does not see it",
+    found: "In the mount namespace of its process there is no mount of the volume.",
+    means: "The guard opened late, after kubelet had started the container; its host path is not propagated.",
+    without: "etcd-manager that waits for a volume which is there, and a person who looks for it in EC2.",
+    check: &["pgrep -a etcd-manager", "grep {volume} /proc/PID/mountinfo"],
+    choices: &[
+        Choice {
+            command: "crictl stop $(crictl ps -q --name etcd-manager)",
+            effect: "kubelet starts that container anew, and it sees the volume. Or: restart = \"etcd-manager\" in the configuration.",
+            safe: true,
+        },
+        RETRY,
+    ],
+};
+
 pub const PROVIDER_UNREACHABLE: Page = Page {
     severity: Severity::Trouble,
     cause: "the volume is not attached to this machine, and EC2 cannot be asked for it",

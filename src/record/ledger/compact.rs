@@ -47,6 +47,7 @@ fn role(entry: Option<&Entry>) -> Role {
         | Fact::NotChecked { .. }
         | Fact::Snapshot { .. }
         | Fact::Grow { .. }
+        | Fact::Restarted { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. }
         | Fact::Enabled { .. }
