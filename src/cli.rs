@@ -26,7 +26,7 @@ pub mod text;
 mod wait;
 
 use crate::config::Sources;
-use args::{Cli, ConfigVerb, GateVerb, StateVerb, Verb};
+use args::{Cli, ConfigVerb, GateVerb, PlanVerb, StateVerb, Verb};
 use clap::Parser;
 use exit::Exit;
 use output::{Context, Failure};
@@ -56,7 +56,9 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::History { name } => history::run(context, name.as_ref()),
         Verb::Status { held: true, .. } => status::held(context),
         Verb::Status { held: false, timings } => status::run(context, timings),
-        Verb::Plan { name } => plan::run(context, name.as_ref()),
+        Verb::Plan { way: None, name } => plan::run(context, name.as_ref()),
+        Verb::Plan { way: Some(PlanVerb::Restore { name, from }), .. } => plan::restore::run(context, &name, &from),
+        Verb::Plan { way: Some(PlanVerb::Repair { name }), .. } => plan::repair::run(context, &name),
         Verb::Explain(args) => explain::run(context, &args),
         // Answered before: it prints and ends in its own way.
         Verb::Worker { .. } | Verb::KeepClaim { .. } => Ok(Exit::Error),

@@ -63,7 +63,10 @@ pub enum Verb {
     /// What only looks is really done, with the agent's own rules; what writes is listed. Where only doing it would tell, the
     /// plan ends and says so. A guard that observes is planned as if it enforced; an open one also for the next boot. Exit
     /// code 0: it would open; 3: it would be held; 75: that is not known before it is done.
+    #[command(args_conflicts_with_subcommands = true)]
     Plan {
+        #[command(subcommand)]
+        way: Option<PlanVerb>,
         /// Only this guard
         name: Option<GuardName>,
     },
@@ -277,6 +280,22 @@ pub struct AdoptArgs {
     /// The volume id or the cluster id, typed again: consent without a terminal
     #[arg(long, value_name = "ID")]
     pub confirm: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PlanVerb {
+    /// Print the way from a saved snapshot to an open gate, for exactly this member. Changes nothing
+    ///
+    /// Reads the whole snapshot: checksum, pages, revision, and how far that is behind the record. Exit code 4 where it is
+    /// damaged.
+    Restore {
+        name: GuardName,
+        /// What `etcdctl snapshot save` wrote
+        #[arg(long, value_name = "FILE")]
+        from: PathBuf,
+    },
+    /// Print the way from a damaged filesystem to an open gate, by the copy of its superblock that was found. Changes nothing
+    Repair { name: GuardName },
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,9 @@
 //! `volhold plan [NAME]`: what the next look would do, step by step, and what it would come to. Changes nothing.
 
+pub mod repair;
+pub mod restore;
+mod way;
+
 use super::exit::Exit;
 use super::explain;
 use super::output::{Context, Failure, diagnose};

@@ -32,6 +32,7 @@ mod mutants;
 mod no_ebs;
 mod orders;
 mod plan;
+mod plan_ways;
 mod probe;
 mod record;
 mod sandbox;

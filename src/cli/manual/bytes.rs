@@ -18,6 +18,11 @@ pub const BACKUP_SUPERBLOCK_FOUND: Page = Page {
     choices: &[
         COPY,
         Choice {
+            command: "volhold plan repair {name}",
+            effect: "Prints, for exactly this volume, each step from a copy to an open gate, with the superblock that was found.",
+            safe: true,
+        },
+        Choice {
             command: "e2fsck -fn -b 32768 -B 4096 /elsewhere/{name}.img",
             effect: "On the copy, changing nothing: does the filesystem hold together from a backup superblock? For XFS: \
                      xfs_repair -n.",
