@@ -237,6 +237,8 @@ fn quick_prediction(report: &DataDirReport, unreadable: &[String]) -> Prediction
     let loses = because.iter().any(|code| {
         matches!(code, ReasonCode::WalBehindBackend | ReasonCode::WalDamaged | ReasonCode::SnapshotDamaged)
     });
+    // Raft learns of its members from entries and snapshots alone.
+    let knows_a_member = print.is_some_and(|p| p.raft.last_index.is_some() || p.raft.snapshot_index.is_some());
     let (starts, message) = match report.etcd {
         EtcdGeneration::None => (Starts::Unknown, "there is no etcd data dir here (no `member` in it)"),
         EtcdGeneration::Empty => {
@@ -245,6 +247,13 @@ fn quick_prediction(report: &DataDirReport, unreadable: &[String]) -> Prediction
         EtcdGeneration::V2 => {
             because.push(ReasonCode::V2DataOnly);
             (Starts::Unknown, "data of etcd 2: an etcd 3.4 or later would start without it")
+        }
+        EtcdGeneration::V3 if because.is_empty() && !knows_a_member => {
+            because.push(ReasonCode::WalDamaged);
+            (
+                Starts::Unhealthy,
+                "the log has no entry and no snapshot: it serves only after a leader has sent it everything",
+            )
         }
         EtcdGeneration::V3 if because.is_empty() => (Starts::Yes, "etcd would start, and lose nothing"),
         EtcdGeneration::V3 if loses => {
@@ -259,7 +268,7 @@ fn quick_prediction(report: &DataDirReport, unreadable: &[String]) -> Prediction
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Defect, Fingerprint};
+    use crate::model::{Defect, Fingerprint, RaftProgress};
 
     fn report(etcd: EtcdGeneration, defects: &[(&str, Severity)]) -> DataDirReport {
         let defect = |(code, severity): &(&str, Severity)| Defect {
@@ -275,7 +284,10 @@ mod tests {
             layout: "etcd".into(),
             etcd,
             populated: true,
-            fingerprint: Some(Fingerprint::default()),
+            fingerprint: Some(Fingerprint {
+                raft: RaftProgress { last_index: Some(7), ..RaftProgress::default() },
+                ..Fingerprint::default()
+            }),
             defects: defects.iter().map(defect).collect(),
             locked_by: None,
         }
@@ -298,6 +310,14 @@ mod tests {
         assert_eq!(bad, (Starts::Unknown, false, vec![ReasonCode::BackendDamaged]));
         assert_eq!(predicted(EtcdGeneration::V2, &[]), (Starts::Unknown, true, vec![ReasonCode::V2DataOnly]));
         assert_eq!(predicted(EtcdGeneration::Empty, &[]).0, Starts::Unknown);
+    }
+
+    #[test]
+    fn a_log_without_an_entry_serves_nobody_by_itself() {
+        let mut cut = report(EtcdGeneration::V3, &[("wal-torn-tail", Severity::Warning)]);
+        cut.fingerprint = Some(Fingerprint::default());
+        let p = quick_prediction(&cut, &[]);
+        assert_eq!((p.starts, p.because), (Starts::Unhealthy, vec![ReasonCode::WalDamaged]));
     }
 
     #[test]

@@ -273,6 +273,16 @@ pub(super) fn reach(facts: &DataDirFacts, way: &Way<'_>, version: EtcdVersion, a
         );
         return Ok(());
     }
+    if way.last == 0 && way.start == 0 {
+        // Of a new cluster that died before its first write, of a member that joins and was sent nothing yet, or all of it
+        // was cut off. Without an entry or a snapshot raft knows no member, not even itself.
+        let message = "the log has no entry and no snapshot: it serves only after a leader has sent it everything";
+        return answer.hang(
+            message,
+            CODE,
+            "raft v3.6.0 raft.go promotable; etcd v3.4.23 etcdserver/raft.go restartNode",
+        );
+    }
     if version.at_least(3, 6, 0)
         && let Some(node) = way.node
         && !facts.backend.members.is_empty()

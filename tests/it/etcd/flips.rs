@@ -75,6 +75,24 @@ fn no_broken_dir_that_is_called_clean_keeps_a_real_etcd_from_starting() {
     assert!(clean > 0 && broken > 0, "{clean} clean, {broken} broken: nothing was tried");
 }
 
+/// Found by a long run: a length that reaches over the whole log makes the first record a torn one, and etcd cuts off all
+/// that follows. It runs then, and has no leader for ever.
+#[test]
+fn a_log_that_would_be_cut_off_to_its_head_is_not_called_clean() {
+    use std::os::unix::fs::FileExt;
+    let original = Unpacked::new("v3.4.23-empty");
+    let data = original.root().join("data");
+    let predicted = || {
+        let dir = File::open(&data).expect("the dir");
+        predict(&data_dir_facts(dir.as_fd(), &mut |_, _| {}), VERSION).starts
+    };
+    assert_eq!(predicted(), Starts::Yes);
+    let log = data.join("member/wal/0000000000000000-0000000000000000.wal");
+    let file = File::options().write(true).open(log).expect("the log");
+    file.write_all_at(&[0x40], 57).expect("written");
+    assert_eq!(predicted(), Starts::Unhealthy);
+}
+
 fn output_of(program: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&crate::common::output(program, args).stdout).into_owned()
 }
