@@ -20,6 +20,7 @@ pub mod manual;
 mod output;
 mod plan;
 mod reference;
+mod report;
 mod state;
 mod status;
 pub mod text;
@@ -59,6 +60,7 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::Plan { way: None, name } => plan::run(context, name.as_ref()),
         Verb::Plan { way: Some(PlanVerb::Restore { name, from }), .. } => plan::restore::run(context, &name, &from),
         Verb::Plan { way: Some(PlanVerb::Repair { name }), .. } => plan::repair::run(context, &name),
+        Verb::Report { name } => report::run(context, &name),
         Verb::Explain(args) => explain::run(context, &args),
         // Answered before: it prints and ends in its own way.
         Verb::Worker { .. } | Verb::KeepClaim { .. } => Ok(Exit::Error),

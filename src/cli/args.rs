@@ -56,6 +56,11 @@ pub enum Verb {
         #[arg(long, conflicts_with = "timings")]
         held: bool,
     },
+    /// Print all that is known of a guard as one JSON document, for a ticket. Changes nothing
+    ///
+    /// Status, decision with its evidence, fingerprints, history. No bytes of the volume's content, no key, no value and no
+    /// credential go along.
+    Report { name: GuardName },
     /// Explain the last decision about a guard: what was found, what was not done, what to choose
     Explain(ExplainArgs),
     /// Say step by step what the next look at a guard would do, and what it would come to. Changes nothing

@@ -5,7 +5,7 @@ use super::explain;
 use super::manual;
 use super::output::{Context, Failure};
 use super::text::{Screen, Tone, bytes, clean, moment};
-use crate::config::GuardConfig;
+use crate::config::{Config, GuardConfig};
 use crate::model::{BootId, Entry, EntryId, Fact, GuardName, ReasonCode, Time};
 use crate::record::{NodeLedger, machine_id};
 use serde::Serialize;
@@ -20,7 +20,7 @@ struct History {
 
 /// One entry of a ledger, decisions and acts alike.
 #[derive(Debug, Serialize)]
-struct Line {
+pub struct Line {
     id: EntryId,
     time: Time,
     boot_id: BootId,
@@ -49,19 +49,25 @@ pub fn run(context: &Context, name: Option<&GuardName>) -> Result<Exit, Failure>
         Some(name) => vec![explain::known(&config, name)?],
         None => config.guards.iter().collect(),
     };
-    let machine = machine_id(&config.paths.state)
-        .map_err(|e| Failure::new(Exit::Error, "cannot tell which machine this is").because(&e))?;
     let mut entries = Vec::new();
     for guard in guards {
-        let reading = NodeLedger::at(&config.paths.state, &guard.name, &machine)
-            .read()
-            .map_err(|error| super::change::ledger_failure(&error))?;
-        entries.extend(reading.own.into_iter().map(|(id, entry)| line(id, entry, false)));
-        entries.extend(reading.foreign.into_iter().map(|(id, entry)| line(id, entry, true)));
+        entries.extend(lines(&config, guard)?);
     }
     let document = History { api_version: "volhold/v1", kind: "History", entries };
     context.print(&document, |screen| draw(screen, &document))?;
     Ok(Exit::Ok)
+}
+
+/// What one guard's ledger on this node says.
+pub fn lines(config: &Config, guard: &GuardConfig) -> Result<Vec<Line>, Failure> {
+    let machine = machine_id(&config.paths.state)
+        .map_err(|e| Failure::new(Exit::Error, "cannot tell which machine this is").because(&e))?;
+    let reading = NodeLedger::at(&config.paths.state, &guard.name, &machine)
+        .read()
+        .map_err(|error| super::change::ledger_failure(&error))?;
+    let own = reading.own.into_iter().map(|(id, entry)| line(id, entry, false));
+    let foreign = reading.foreign.into_iter().map(|(id, entry)| line(id, entry, true));
+    Ok(own.chain(foreign).collect())
 }
 
 fn line(id: EntryId, entry: Entry, foreign: bool) -> Line {

@@ -352,3 +352,31 @@ fn unpin_forgets_whose_data_it_was_and_not_that_there_was_some() {
     let pins = history(&node, "main").matches(" pin cluster ").count();
     assert_eq!(pins, 2, "{}", history(&node, "main"));
 }
+
+/// The sample of a block, which `explain` shows to whoever may read the device, may be the value of a key.
+#[test]
+fn a_report_tells_all_but_what_stands_on_the_volume() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let image = disk::sparse(&tmp.join("volume"), 32 * MIB);
+    disk::write_at(&image, 20 * MIB, b"hunter2-hunter2-hunter2");
+    let device = Loop::new(&image);
+    let mut node = Node::new();
+    node.configure(&[Guard::enforce("main", device.node(), &node.path("mnt"))]);
+    node.agent_env("AWS_SECRET_ACCESS_KEY", Some("wJalrXUtnFEMI"));
+    node.start();
+    node.await_held("main", "unknown-data");
+    let hex = "6875 6e74 6572 322d";
+    let decision = std::fs::read_to_string(node.path("state/guards/main/decision.json")).unwrap();
+    assert!(decision.contains(hex), "there is nothing to leave out: {decision}");
+    let answer = node.volhold(&["report", "main"]);
+    assert_eq!(answer.code, Some(0), "{answer:#?}");
+    let report = answer.json();
+    assert_eq!(report["kind"], "Report");
+    assert_eq!(codes(&report["status"]["reasons"]), ["unknown-data"], "{report:#}");
+    assert_eq!(report["decision"]["evidence"]["device"]["node"], device.name(), "{report:#}");
+    assert!(!report["history"].as_array().unwrap().is_empty());
+    for secret in [hex, "hunter2", "wJalrXUtnFEMI"] {
+        assert!(!answer.stdout.contains(secret), "{secret} in {}", answer.stdout);
+    }
+}
