@@ -6,6 +6,7 @@
 use super::Change;
 use super::volume_ledger::DIRECTORY;
 use crate::fault::fault_point;
+use crate::model::VolumeChange;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -38,14 +39,25 @@ pub enum AsideError {
     },
 }
 
-/// Renames `path` to `.volhold/quarantine/NAME/content`; `manifest` is written beside it before that.
-pub fn quarantine(root: BorrowedFd<'_>, path: &str, name: &str, manifest: &[u8]) -> Result<Change, AsideError> {
+/// Renames `path` to `.volhold/quarantine/NAME/content`; `manifest` is written beside it before that. `refilled`: where a later
+/// change of the same order moves something to `path` from. Once that is gone from there, what has the name is that.
+pub fn quarantine(
+    root: BorrowedFd<'_>,
+    path: &str,
+    name: &str,
+    manifest: &[u8],
+    refilled: Option<&str>,
+) -> Result<Change, AsideError> {
     let place = Place::of(path)?;
     let entry = open_entry(root, name, true)?;
     let parent = place.parent(root)?;
     if exists(entry.as_fd(), CONTENT, path)? {
+        let moved_in = match refilled {
+            Some(from) => !there(root, from)?,
+            None => false,
+        };
         // Whatever has the old name now came there since.
-        return if exists(parent.as_fd(), &place.last, path)? {
+        return if exists(parent.as_fd(), &place.last, path)? && !moved_in {
             Err(AsideError::Taken { path: format!("{DIRECTORY}/{QUARANTINE}/{name}/{CONTENT}") })
         } else {
             sync(&[entry.as_fd(), parent.as_fd()], path)?;
@@ -106,6 +118,32 @@ pub fn move_to(root: BorrowedFd<'_>, from: &str, to: &str) -> Result<Change, Asi
             sync(&[parent.as_fd(), old.as_fd()], to)?;
             Ok(Change::Done)
         }
+    }
+}
+
+/// Has this change been begun? Then, and only then, an order of an earlier boot is still finished.
+pub fn begun(root: BorrowedFd<'_>, change: &VolumeChange) -> Result<bool, AsideError> {
+    match change {
+        VolumeChange::Quarantine { name, .. } => match open_entry(root, name, false) {
+            Ok(_entry) => Ok(true),
+            Err(AsideError::Missing { .. }) => Ok(false),
+            Err(error) => Err(error),
+        },
+        VolumeChange::GiveBack { name, .. } => {
+            let entry = open_entry(root, name, false)?;
+            Ok(!exists(entry.as_fd(), CONTENT, name)?)
+        }
+        VolumeChange::Move { from, .. } => Ok(!there(root, from)?),
+        VolumeChange::SetState { keep, .. } => exists(root, keep, keep),
+    }
+}
+
+fn there(root: BorrowedFd<'_>, path: &str) -> Result<bool, AsideError> {
+    let place = Place::of(path)?;
+    match place.parent(root) {
+        Ok(parent) => exists(parent.as_fd(), &place.last, path),
+        Err(AsideError::Missing { .. }) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -255,12 +293,12 @@ mod tests {
     #[test]
     fn what_goes_aside_comes_back_with_every_byte_and_twice_is_once() {
         let (dir, root) = volume();
-        assert_eq!(quarantine(root.as_fd(), "data/new", "1-new", b"{}").unwrap(), Change::Done);
+        assert_eq!(quarantine(root.as_fd(), "data/new", "1-new", b"{}", None).unwrap(), Change::Done);
         let entry = dir.path().join(".volhold/quarantine/1-new");
         assert_eq!(fs::read(entry.join("content/member/x")).unwrap(), b"bytes");
         assert_eq!(fs::read(entry.join("manifest.json")).unwrap(), b"{}");
         assert!(!dir.path().join("data/new").exists());
-        assert_eq!(quarantine(root.as_fd(), "data/new", "1-new", b"{}").unwrap(), Change::Already);
+        assert_eq!(quarantine(root.as_fd(), "data/new", "1-new", b"{}", None).unwrap(), Change::Already);
 
         assert_eq!(give_back(root.as_fd(), "1-new", "data/new").unwrap(), Change::Done);
         assert_eq!(fs::read(dir.path().join("data/new/member/x")).unwrap(), b"bytes");
@@ -269,11 +307,31 @@ mod tests {
     }
 
     #[test]
+    fn what_was_moved_in_since_is_no_rival_of_what_went_aside() {
+        let (dir, root) = volume();
+        fs::create_dir_all(dir.path().join("data/old/member")).unwrap();
+        let aside = || quarantine(root.as_fd(), "data/new", "1-new", b"{}", Some("data/old"));
+        let change = VolumeChange::Quarantine { path: "data/new".to_owned(), name: "1-new".to_owned() };
+        let moving = VolumeChange::Move { from: "data/old".to_owned(), to: "data/new".to_owned() };
+        assert!(!begun(root.as_fd(), &change).unwrap() && !begun(root.as_fd(), &moving).unwrap());
+        assert_eq!(aside().unwrap(), Change::Done);
+        assert!(begun(root.as_fd(), &change).unwrap());
+        assert_eq!(move_to(root.as_fd(), "data/old", "data/new").unwrap(), Change::Done);
+        assert!(begun(root.as_fd(), &moving).unwrap());
+        // Killed here, the order is gone through from its beginning.
+        assert_eq!(aside().unwrap(), Change::Already);
+        assert_eq!(move_to(root.as_fd(), "data/old", "data/new").unwrap(), Change::Already);
+        // But where what was to be moved in is still there, the name was taken by something else.
+        fs::create_dir(dir.path().join("data/old")).unwrap();
+        assert!(matches!(aside(), Err(AsideError::Taken { .. })));
+    }
+
+    #[test]
     fn nothing_is_put_over_anything() {
         let (dir, root) = volume();
-        quarantine(root.as_fd(), "data/new", "1-new", b"{}").unwrap();
+        quarantine(root.as_fd(), "data/new", "1-new", b"{}", None).unwrap();
         fs::create_dir(dir.path().join("data/new")).unwrap();
-        let again = quarantine(root.as_fd(), "data/new", "1-new", b"{}").unwrap_err();
+        let again = quarantine(root.as_fd(), "data/new", "1-new", b"{}", None).unwrap_err();
         assert!(matches!(again, AsideError::Taken { .. }), "{again}");
         let back = give_back(root.as_fd(), "1-new", "data/new").unwrap_err();
         assert!(matches!(back, AsideError::Taken { .. }), "{back}");
@@ -296,17 +354,17 @@ mod tests {
     fn the_root_our_own_and_what_leads_out_are_not_moved() {
         let (dir, root) = volume();
         for path in ["", ".", "/data", "../x", "data/../..", ".volhold", ".volhold/ledger", "lost+found"] {
-            let error = quarantine(root.as_fd(), path, "1", b"{}").unwrap_err();
+            let error = quarantine(root.as_fd(), path, "1", b"{}", None).unwrap_err();
             assert!(matches!(error, AsideError::BadPath { .. }), "{path}: {error}");
         }
         let elsewhere = tempfile::tempdir().unwrap();
         fs::create_dir(elsewhere.path().join("theirs")).unwrap();
         symlink(elsewhere.path(), dir.path().join("link")).unwrap();
-        assert!(quarantine(root.as_fd(), "link/theirs", "1", b"{}").is_err());
+        assert!(quarantine(root.as_fd(), "link/theirs", "1", b"{}", None).is_err());
         assert!(elsewhere.path().join("theirs").exists());
         for name in ["", "..", "a/b", ".x"] {
-            assert!(quarantine(root.as_fd(), "data/new", name, b"{}").is_err(), "{name}");
+            assert!(quarantine(root.as_fd(), "data/new", name, b"{}", None).is_err(), "{name}");
         }
-        assert!(matches!(quarantine(root.as_fd(), "data/no", "1", b"{}"), Err(AsideError::Missing { .. })));
+        assert!(matches!(quarantine(root.as_fd(), "data/no", "1", b"{}", None), Err(AsideError::Missing { .. })));
     }
 }

@@ -52,8 +52,9 @@ pub fn may_start(evidence: &StartEvidence, policy: &StartPolicy) -> StartVerdict
 
     let running = running_etcd(running, &mut objections);
     let ledgers = known_records(records, &mut objections);
-    let united =
-        ledgers.zip(witness.seen()).and_then(|(ledgers, witness)| Some(ledgers.with_witness(witness.as_ref()?)));
+    let united = ledgers
+        .zip(witness.seen())
+        .and_then(|(ledgers, witness)| Some(ledgers.with_witness(witness.as_ref()?, volume_id)));
     let known_records = united.as_ref().or(ledgers);
     place::filesystem(filesystem, known_records, volume_id, &mut objections);
     if let Some(records) = known_records {

@@ -175,6 +175,9 @@ pub struct Records {
     pub identity_changed: Option<(ClusterId, MemberId)>,
     /// A person's answer that still stands: newer than every pin and every `HoldsData`.
     pub adoption: Option<Adoption>,
+    /// A person has answered since the last pin (`adopt`, `unpin`), whether that answer still stands or not.
+    #[serde(default)]
+    pub answered: bool,
     /// `.volhold` on this volume speaks of another volume id.
     pub names_other_volume: Option<VolumeId>,
     /// Two ledgers pin different identities at the same time.

@@ -58,16 +58,18 @@ impl Witness {
 impl Records {
     /// The ledgers, and where they are silent what the witness says.
     ///
-    /// A pin is newer than any tag, for tags are made from pins; a person who said that this starts empty spoke about what the
-    /// tags remember, too. In both cases they add nothing. Else each of filesystem, identity and data counts where the
-    /// ledgers have none.
-    pub fn with_witness(&self, witness: &Witness) -> Records {
+    /// A pin is newer than any tag, for tags are made from pins. So is a person's answer: it was given about what the tags
+    /// remember, too; only that there was data is not forgotten by it, unless it said that this starts empty. Tags that were
+    /// written for another volume came here with a copy, and say nothing of this one. Else each of filesystem, identity and
+    /// data counts where the ledgers have nothing to say about it.
+    pub fn with_witness(&self, witness: &Witness, of: &VolumeId) -> Records {
         let meant_empty = match self.adoption {
             Some(Adoption::NewCluster | Adoption::Replacement) => true,
             Some(Adoption::Identity | Adoption::Restored) | None => false,
         };
         let mut records = self.clone();
-        if self.pin.is_some() || meant_empty {
+        let of_another = witness.volume.as_ref().is_some_and(|volume| volume != of);
+        if self.pin.is_some() || meant_empty || of_another {
             return records;
         }
         let Witness {
@@ -84,6 +86,10 @@ impl Records {
         } = witness;
         // Without a time of its own it is still a time at which there was data.
         let at = seen_at.unwrap_or(Time(jiff::Timestamp::UNIX_EPOCH));
+        if self.answered {
+            records.held_data_at = records.held_data_at.or(mark.as_ref().map(|_| at));
+            return records;
+        }
         if records.fs_uuids.is_empty() {
             records.fs_uuids.extend(*fs_uuid);
         }
@@ -111,8 +117,13 @@ mod tests {
 
     use super::*;
 
+    fn volume() -> VolumeId {
+        VolumeId::ebs("vol-0123456789abcdef0").unwrap()
+    }
+
     fn witness() -> Witness {
         Witness {
+            volume: Some(volume()),
             fs_uuid: Some(FsUuid(uuid::Uuid::from_u128(1))),
             cluster_id: Some(ClusterId(7)),
             member_id: Some(MemberId(8)),
@@ -134,14 +145,14 @@ mod tests {
 
     #[test]
     fn where_the_ledgers_are_silent_the_witness_speaks() {
-        let records = Records::default().with_witness(&witness());
+        let records = Records::default().with_witness(&witness(), &volume());
         assert_eq!(records.fs_uuids, [FsUuid(uuid::Uuid::from_u128(1))]);
         assert_eq!(records.pin.as_ref().map(|pin| (pin.cluster_id, pin.member_id)), Some((ClusterId(7), MemberId(8))));
         assert_eq!(records.held_data_at, Time::from_unix(1_800_000_000));
         assert_eq!(records.high_water.unwrap().revision, Some(5));
         // Of a witness without a time the data is no less seen.
         let timeless = Witness { seen_at: None, ..witness() };
-        assert!(Records::default().with_witness(&timeless).held_data_at.is_some());
+        assert!(Records::default().with_witness(&timeless, &volume()).held_data_at.is_some());
     }
 
     #[test]
@@ -157,22 +168,34 @@ mod tests {
             }),
             ..Records::default()
         };
-        assert_eq!(pinned.with_witness(&witness()), pinned);
-        for (answer, silences) in [
-            (Adoption::NewCluster, true),
-            (Adoption::Replacement, true),
-            (Adoption::Identity, false),
-            (Adoption::Restored, false),
-        ] {
-            let answered = Records { adoption: Some(answer), ..Records::default() };
-            assert_eq!(answered.with_witness(&witness()) == answered, silences, "{answer:?}");
+        assert_eq!(pinned.with_witness(&witness(), &volume()), pinned);
+        for answer in [Adoption::NewCluster, Adoption::Replacement] {
+            let answered = Records { adoption: Some(answer), answered: true, ..Records::default() };
+            assert_eq!(answered.with_witness(&witness(), &volume()), answered, "{answer:?}");
         }
+    }
+
+    #[test]
+    fn after_a_persons_answer_only_that_there_was_data_is_left_of_it() {
+        for adoption in [None, Some(Adoption::Identity), Some(Adoption::Restored)] {
+            let answered = Records { adoption, answered: true, ..Records::default() };
+            let united = answered.with_witness(&witness(), &volume());
+            assert_eq!(united, Records { held_data_at: Time::from_unix(1_800_000_000), ..answered }, "{adoption:?}");
+        }
+    }
+
+    #[test]
+    fn tags_that_were_written_for_another_volume_say_nothing_of_this_one() {
+        let other = VolumeId::ebs("vol-0fedcba9876543210").unwrap();
+        assert_eq!(Records::default().with_witness(&witness(), &other), Records::default());
+        let unnamed = Witness { volume: None, ..witness() };
+        assert!(Records::default().with_witness(&unnamed, &other).pin.is_some());
     }
 
     #[test]
     fn a_filesystem_that_the_ledgers_accepted_stays_the_accepted_one() {
         let accepted = FsUuid(uuid::Uuid::from_u128(2));
-        let records = Records { fs_uuids: vec![accepted], ..Records::default() }.with_witness(&witness());
+        let records = Records { fs_uuids: vec![accepted], ..Records::default() }.with_witness(&witness(), &volume());
         assert_eq!(records.fs_uuids, [accepted]);
     }
 }

@@ -77,6 +77,7 @@ pub fn fold(
             .answer
             .flatten()
             .filter(|_| !n_now.iter().chain(v_now).any(|(_, entry)| consumes(&entry.fact))),
+        answered: since_answer.answer.is_some(),
         names_other_volume: names_other_volume(node, volume, volume_id, fs_uuid),
         released: released(node),
         node_ledger_present: !node.is_empty(),

@@ -13,10 +13,11 @@ use std::path::Path;
 
 impl Driver {
     pub(super) async fn look(&mut self) -> Event {
-        self.carry_out_orders().await;
-        let root = match &self.mount {
-            Some(mount) => mount.root().map(VolumeRoot::from).map_err(|error| crate::agent::chain(&error)),
-            None => Err("the volume is not mounted".to_owned()),
+        let orders = self.carry_out_orders().await;
+        let root = match (orders, &self.mount) {
+            (Err(hangs), _) => Err(hangs),
+            (Ok(()), Some(mount)) => mount.root().map(VolumeRoot::from).map_err(|error| crate::agent::chain(&error)),
+            (Ok(()), None) => Err("the volume is not mounted".to_owned()),
         };
         let evidence = self.evidence(root).await;
         fault_point("after-look");

@@ -26,6 +26,14 @@ struct Writable {
     _mount: mount::DetachedMount,
 }
 
+/// Why a change was not made.
+enum Failed {
+    /// It was refused, and nothing of it is under way.
+    Said(String),
+    /// Whoever makes it hangs in the kernel, and may yet make it.
+    Hangs(String),
+}
+
 impl Driver {
     /// What waits to be done when a look begins.
     pub(super) async fn note_orders(&mut self) {
@@ -44,8 +52,9 @@ impl Driver {
         };
     }
 
-    /// Carries out what was ordered for exactly this volume and filesystem.
-    pub(super) async fn carry_out_orders(&mut self) {
+    /// Carries out what was ordered for exactly this volume and filesystem. An error: something hangs, and may still be done
+    /// when that ends. Nothing must be decided on this volume then; the order stays, and the next look finishes it.
+    pub(super) async fn carry_out_orders(&mut self) -> Result<(), String> {
         for (id, entry, order) in std::mem::take(&mut self.orders) {
             let (volume_id, fs_uuid) = (self.volume_id(), self.fs_uuid());
             let outcome = if entry.volume_id != volume_id || entry.fs_uuid.is_none() || entry.fs_uuid != fs_uuid {
@@ -55,9 +64,13 @@ impl Driver {
                     entry.volume_id,
                     shown(fs_uuid)
                 ))
+            } else if entry.boot_id != self.memory.here.boot_id && !self.begun(&order).await? {
+                not_done(
+                    "the machine was started anew since it was ordered, and nothing of it had been begun".to_owned(),
+                )
             } else {
                 tracing::warn!(event = "order.begins", guard = %self.config.name, order = id.0, "carries out what a person ordered");
-                self.carry_out(&id, &entry, &order).await
+                self.carry_out(&id, &entry, &order).await?
             };
             let mut facts = Vec::new();
             if order.adopt && outcome == Outcome::Done {
@@ -67,6 +80,17 @@ impl Driver {
             facts.push(Fact::Carried { order: id, outcome });
             self.end_order(facts).await;
             fault_point("after-order-ended");
+        }
+        Ok(())
+    }
+
+    async fn begun(&self, order: &Order) -> Result<bool, String> {
+        let Some(first) = order.changes.first().cloned() else { return Ok(false) };
+        let Some(mount) = &self.mount else { return Err("the volume is not mounted".to_owned()) };
+        let root = mount.root().map_err(|error| crate::agent::chain(&error))?;
+        match blocking(SHORT, move || aside::begun(root.as_fd(), &first)).await {
+            Ok(begun) => begun.map_err(|error| crate::agent::chain(&error)),
+            Err(stuck) => Err(stuck.words("looking how far an order has come")),
         }
     }
 
@@ -105,32 +129,55 @@ impl Driver {
         }
     }
 
-    async fn carry_out(&self, id: &EntryId, entry: &Entry, order: &Order) -> Outcome {
+    async fn carry_out(&self, id: &EntryId, entry: &Entry, order: &Order) -> Result<Outcome, String> {
         let mut done: Vec<&VolumeChange> = Vec::new();
-        for change in &order.changes {
+        for (at, change) in order.changes.iter().enumerate() {
             fault_point("before-change");
-            match self.change(id, entry, change).await {
+            let later = order.changes.get(at.saturating_add(1)..).unwrap_or_default();
+            match self.change(id, entry, change, later).await {
                 Ok(()) => done.push(change),
-                Err(mut why) => {
+                Err(Failed::Hangs(why)) => return Err(why),
+                Err(Failed::Said(mut why)) => {
                     for change in done.into_iter().rev() {
                         let Some(back) = taken_back(change) else { continue };
-                        if let Err(error) = self.change(id, entry, &back).await {
-                            why.push_str(&format!("; and it could not be taken back ({back}): {error}"));
+                        match self.change(id, entry, &back, &[]).await {
+                            Ok(()) => {}
+                            Err(Failed::Hangs(why)) => return Err(why),
+                            Err(Failed::Said(error)) => {
+                                why.push_str(&format!("; and it could not be taken back ({back}): {error}"));
+                            }
                         }
                     }
-                    return not_done(why);
+                    return Ok(not_done(why));
                 }
             }
         }
-        Outcome::Done
+        Ok(Outcome::Done)
     }
 
-    async fn change(&self, id: &EntryId, entry: &Entry, change: &VolumeChange) -> Result<(), String> {
+    /// `later`: what the same order does behind it.
+    async fn change(
+        &self,
+        id: &EntryId,
+        entry: &Entry,
+        change: &VolumeChange,
+        later: &[VolumeChange],
+    ) -> Result<(), Failed> {
         let root = self.writable().await?;
         let manifest = manifest(id, entry, change);
         let bytes = match change {
             VolumeChange::SetState { edit, .. } => Some(edited(&root, edit).await?),
             VolumeChange::Quarantine { .. } | VolumeChange::GiveBack { .. } | VolumeChange::Move { .. } => None,
+        };
+        let refilled = match change {
+            VolumeChange::Quarantine { path, .. } => later.iter().find_map(|change| match change {
+                VolumeChange::Move { from, to } if to == path => Some(from.clone()),
+                VolumeChange::Move { .. }
+                | VolumeChange::Quarantine { .. }
+                | VolumeChange::GiveBack { .. }
+                | VolumeChange::SetState { .. } => None,
+            }),
+            VolumeChange::GiveBack { .. } | VolumeChange::Move { .. } | VolumeChange::SetState { .. } => None,
         };
         let change = change.clone();
         let done = blocking(SHORT, move || {
@@ -138,7 +185,8 @@ impl Driver {
             let at = root.root.as_fd();
             match (&change, bytes) {
                 (VolumeChange::Quarantine { path, name }, _) => {
-                    aside::quarantine(at, path, name, manifest.as_bytes()).map_err(|e| crate::agent::chain(&e))
+                    aside::quarantine(at, path, name, manifest.as_bytes(), refilled.as_deref())
+                        .map_err(|e| crate::agent::chain(&e))
                 }
                 (VolumeChange::GiveBack { name, to }, _) => {
                     aside::give_back(at, name, to).map_err(|e| crate::agent::chain(&e))
@@ -153,15 +201,15 @@ impl Driver {
             }
         });
         match done.await {
-            Ok(done) => done.map(|_change| ()),
-            Err(stuck) => Err(stuck.words("changing the volume")),
+            Ok(done) => done.map(|_change| ()).map_err(Failed::Said),
+            Err(stuck) => Err(Failed::Hangs(stuck.words("changing the volume"))),
         }
     }
 
     /// The superblock is writable; the mount that is looked through is not. Another one is made for the moment.
-    async fn writable(&self) -> Result<Writable, String> {
-        let Some(mount) = &self.mount else { return Err("the volume is not mounted".to_owned()) };
-        let within = mount.root().map_err(|error| crate::agent::chain(&error))?;
+    async fn writable(&self) -> Result<Writable, Failed> {
+        let Some(mount) = &self.mount else { return Err(Failed::Said("the volume is not mounted".to_owned())) };
+        let within = mount.root().map_err(|error| Failed::Said(crate::agent::chain(&error)))?;
         let fstype = self.config.fstype;
         let made = blocking(SHORT, move || {
             let mount = mount::join(within.as_fd(), fstype.as_str(), mount::Access::Writable)?;
@@ -169,18 +217,22 @@ impl Driver {
             Ok(Writable { root, _mount: mount })
         });
         match made.await {
-            Ok(made) => made.map_err(|error: mount::MountError| crate::agent::chain(&error)),
-            Err(stuck) => Err(stuck.words("mounting the volume to change it")),
+            Ok(made) => made.map_err(|error: mount::MountError| Failed::Said(crate::agent::chain(&error))),
+            Err(stuck) => Err(Failed::Hangs(stuck.words("mounting the volume to change it"))),
         }
     }
 }
 
 /// What etcd-manager wrote is read apart from us, as all that others have written.
-async fn edited(root: &Writable, edit: &StateEdit) -> Result<Vec<u8>, String> {
-    let file = state_file::open(root.root.as_fd()).map_err(|error| error.to_string())?;
+async fn edited(root: &Writable, edit: &StateEdit) -> Result<Vec<u8>, Failed> {
+    let root = root.root.try_clone().map_err(|error| Failed::Said(error.to_string()))?;
+    let file = match blocking(SHORT, move || state_file::open(root.as_fd())).await {
+        Ok(file) => file.map_err(|error| Failed::Said(error.to_string()))?,
+        Err(stuck) => return Err(Failed::Hangs(stuck.words("opening the file state"))),
+    };
     match worker::edited_state(file, edit, Deadline::quiet(LOOK)).await {
         Observed::Seen(bytes) => Ok(bytes),
-        Observed::Unknown(why) => Err(format!("the file state: {}", why.detail())),
+        Observed::Unknown(why) => Err(Failed::Said(format!("the file state: {}", why.detail()))),
     }
 }
 

@@ -88,7 +88,7 @@ pub(super) fn objections_to_identity(filesystem: &FilesystemFacts, found: &Found
 /// anyway. Where it was not, nothing is missing: what the node knows is enough.
 fn remembered<'a>(records: &'a Records, found: &Found) -> Cow<'a, Records> {
     match &found.witness {
-        Observed::Seen(Some(witness)) => Cow::Owned(records.with_witness(witness)),
+        Observed::Seen(Some(witness)) => Cow::Owned(records.with_witness(witness, &found.facts.volume_id)),
         Observed::Seen(None) | Observed::Unknown(_) => Cow::Borrowed(records),
     }
 }

@@ -5,7 +5,7 @@ use super::way::{Check, Command, Way, print, records};
 use crate::cli::exit::Exit;
 use crate::cli::explain;
 use crate::cli::output::{Context, Failure};
-use crate::model::{Decision, Finding, FindingKind, GuardName, Validated};
+use crate::model::{Decision, Finding, FindingKind, Fstype, GuardName, Validated};
 
 pub fn run(context: &Context, name: &GuardName) -> Result<Exit, Failure> {
     let config = context.config()?;
@@ -13,7 +13,7 @@ pub fn run(context: &Context, name: &GuardName) -> Result<Exit, Failure> {
     let decision = explain::decision(&config, name)?.ok_or_else(|| {
         Failure::new(Exit::TryLater, format!("nothing was decided about {name} yet")).advise("volhold status")
     })?;
-    let Some(found) = backups(&decision) else {
+    let Some(found) = backups(&decision, guard.fstype) else {
         return Err(Failure::new(Exit::NoMatch, format!("no copy of a superblock was found on the volume of {name}"))
             .advise(format!("what was found: volhold explain {name}")));
     };
@@ -95,7 +95,7 @@ impl Tool {
 }
 
 /// The copy to trust most: one whose checksum is right before one that only looks right, and then the first.
-fn backups(decision: &Decision) -> Option<Backup> {
+fn backups(decision: &Decision, fstype: Fstype) -> Option<Backup> {
     let reading = decision.evidence.reading.as_ref()?;
     let findings = &reading.content.seen()?.findings;
     let rank = |finding: &&Finding| match finding.validated {
@@ -103,7 +103,11 @@ fn backups(decision: &Decision) -> Option<Backup> {
         Validated::Structure => 1,
         Validated::Magic => 2,
     };
-    let ext = findings.iter().filter(|f| f.kind == FindingKind::ExtBackupSuperblock);
+    // Of a filesystem of another kind, or one that begins elsewhere, what is left says nothing of this one; and a repair with it
+    // would write all over what is here.
+    let from_here = |f: &&Finding| f.detail.as_deref().is_none_or(|detail| !detail.contains(" begins at "));
+    let ext = findings.iter().filter(|f| fstype == Fstype::Ext4 && f.kind == FindingKind::ExtBackupSuperblock);
+    let ext = ext.filter(from_here);
     let ext =
         ext.filter_map(|finding| Some((finding, block_size(finding.detail.as_deref()?)?))).min_by_key(|(f, _)| rank(f));
     if let Some((finding, size)) = ext {
@@ -118,7 +122,9 @@ fn backups(decision: &Decision) -> Option<Backup> {
             tool: Tool::E2fsck(block, size),
         });
     }
-    let xfs = findings.iter().filter(|f| f.kind == FindingKind::XfsAgHeader || f.kind == FindingKind::XfsSuperblock);
+    let xfs = findings
+        .iter()
+        .filter(|f| fstype == Fstype::Xfs && matches!(f.kind, FindingKind::XfsAgHeader | FindingKind::XfsSuperblock));
     xfs.min_by_key(rank).map(|finding| Backup {
         says: format!("headers of an XFS, the first at byte {}", finding.offset),
         uuid: finding.uuid.clone(),
