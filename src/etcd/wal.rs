@@ -269,7 +269,14 @@ impl Chain {
                     self.defect(Code::WalLength, path, at, message);
                     return Ok(false);
                 }
-                Frame::Undecodable { torn } => Some((torn, "it cannot be decoded", Code::WalRecord)),
+                Frame::Undecodable { len, .. } if len >= frame::IMPLAUSIBLE => {
+                    let message = format!(
+                        "a length of {len} bytes and no record behind it; versions before 3.5.6 refuse it, later ones may drop everything from here on"
+                    );
+                    self.defect(Code::WalLength, path, at, message);
+                    return Ok(false);
+                }
+                Frame::Undecodable { torn, len: _ } => Some((torn, "it cannot be decoded", Code::WalRecord)),
             };
             match end {
                 None => {

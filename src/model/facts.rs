@@ -149,10 +149,12 @@ pub enum LogEnd {
     Zero,
     /// A record that reaches beyond the file, of a length below 10 MiB.
     Cut,
-    /// The same, or one that fits, of 10 MiB or more.
+    /// The same, of 10 MiB or more.
     Length,
     /// A checksum is wrong, or the record does not decode; `torn`: a sector of it is all zeros.
     Bad { torn: bool },
+    /// The same, of 10 MiB or more.
+    Long { torn: bool },
     /// A carried checksum in the middle of the file contradicts.
     Chain,
     /// A record of no known type, or whose content does not decode.

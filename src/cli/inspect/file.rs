@@ -123,6 +123,7 @@ fn draw_log(screen: &mut Screen, log: &LogFile) {
         LogEnd::Zero => "before what was allocated ahead",
         LogEnd::Cut => "in the middle of a record: torn by a crash, or cut",
         LogEnd::Length => "at a length that no etcd writes",
+        LogEnd::Long { .. } => "at a length of 10 MiB or more with no record behind it",
         LogEnd::Bad { torn: true } => "at a record that a crash has torn",
         LogEnd::Bad { torn: false } => "at a record whose checksum is wrong",
         LogEnd::Chain => "at a checksum that does not continue what is before it",

@@ -44,11 +44,13 @@ fn meaning(file: &LogFile, last_file: bool, version: EtcdVersion) -> Meaning {
         LogEnd::Zero => Meaning::Fatal("unexpected block type 0"),
         LogEnd::Cut => Meaning::Torn,
         LogEnd::Length if lenient => Meaning::Torn,
-        LogEnd::Length if limited => Meaning::Fatal("wal: max entry size limit exceeded"),
+        LogEnd::Length | LogEnd::Long { .. } if limited => Meaning::Fatal("wal: max entry size limit exceeded"),
         LogEnd::Length => Meaning::Fatal("runtime: out of memory"),
         // decoder.go isTornEntry, since 3.1.
-        LogEnd::Bad { torn: true } if last_file && version.at_least(3, 1, 0) => Meaning::Torn,
-        LogEnd::Bad { .. } => Meaning::Fatal("walpb: crc mismatch"),
+        LogEnd::Bad { torn: true } | LogEnd::Long { torn: true } if last_file && version.at_least(3, 1, 0) => {
+            Meaning::Torn
+        }
+        LogEnd::Bad { .. } | LogEnd::Long { .. } => Meaning::Fatal("walpb: crc mismatch"),
         LogEnd::Chain => Meaning::Fatal("wal: crc mismatch"),
         LogEnd::Foreign => Meaning::Fatal("unexpected block type"),
     }

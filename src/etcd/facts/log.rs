@@ -75,7 +75,7 @@ pub(in crate::etcd) fn read(file: &dyn ReadAt, seq: u64, index: u64) -> Result<L
     found.end = loop {
         found.end_at = frames.offset();
         match frames.next_frame()? {
-            Frame::Record { record, padded, torn, .. } => {
+            Frame::Record { record, padded, torn, end } => {
                 found.padded |= padded;
                 if record.kind == frame::CRC {
                     if found.records == 0 {
@@ -89,7 +89,7 @@ pub(in crate::etcd) fn read(file: &dyn ReadAt, seq: u64, index: u64) -> Result<L
                 }
                 let next = crc32c::crc32c_append(crc, &record.data);
                 if next != record.crc {
-                    break LogEnd::Bad { torn };
+                    break bad(torn, end.saturating_sub(found.end_at));
                 }
                 crc = next;
                 found.records = found.records.saturating_add(1);
@@ -101,16 +101,22 @@ pub(in crate::etcd) fn read(file: &dyn ReadAt, seq: u64, index: u64) -> Result<L
             Frame::End => break LogEnd::Zero,
             Frame::Cut { .. } => break LogEnd::Cut,
             Frame::Length { .. } => break LogEnd::Length,
-            Frame::Undecodable { torn } => break LogEnd::Bad { torn },
+            Frame::Undecodable { torn, len } => break bad(torn, len),
         }
     };
     found.leaves = crc;
     found.more = match found.end {
         LogEnd::Whole => false,
         LogEnd::Zero => frames.first_non_zero()?.is_some(),
-        LogEnd::Cut | LogEnd::Length | LogEnd::Bad { .. } | LogEnd::Chain | LogEnd::Foreign => true,
+        LogEnd::Cut | LogEnd::Length | LogEnd::Bad { .. } | LogEnd::Long { .. } | LogEnd::Chain | LogEnd::Foreign => {
+            true
+        }
     };
     Ok(found)
+}
+
+fn bad(torn: bool, len: u64) -> LogEnd {
+    if len >= frame::IMPLAUSIBLE { LogEnd::Long { torn } } else { LogEnd::Bad { torn } }
 }
 
 /// `false`: etcd could not decode it.

@@ -24,8 +24,8 @@ const LENGTH: u64 = 8;
 const SECTOR: usize = 512;
 /// Longest record that is looked at. etcd 3.3 to 3.5.5 refuse 10 MiB already; requests are 1.5 MiB by default.
 const MAX_RECORD: u64 = 64 << 20;
-/// From here on a length beyond the file's end is no torn write but garbage (`maxWALEntrySizeLimit` of 3.3 to 3.5.5).
-const IMPLAUSIBLE: u64 = 10 << 20;
+/// From here on a length is garbage to 3.3 to 3.5.5 (`maxWALEntrySizeLimit`), whether the record would fit into the file or not.
+pub const IMPLAUSIBLE: u64 = 10 << 20;
 const BUFFER: usize = 256 * 1024;
 static ZEROS: [u8; BUFFER] = [0; BUFFER];
 
@@ -41,7 +41,7 @@ pub enum Frame {
     /// The length is none that etcd wrote.
     Length { found: u64 },
     /// The record does not decode. `torn`: some sector of it holds only zeros, which is what etcd takes for a torn write.
-    Undecodable { torn: bool },
+    Undecodable { torn: bool, len: u64 },
 }
 
 /// Splits a length field into bytes of record and of padding.
@@ -103,7 +103,7 @@ impl<'a> Frames<'a> {
                 self.at = end;
                 Ok(Frame::Record { record: decoded, padded: field >> 63 == 1, torn, end })
             }
-            Err(_) => Ok(Frame::Undecodable { torn }),
+            Err(_) => Ok(Frame::Undecodable { torn, len: record }),
         }
     }
 

@@ -91,6 +91,15 @@ fn a_log_that_would_be_cut_off_to_its_head_is_not_called_clean() {
     let file = File::options().write(true).open(log).expect("the log");
     file.write_all_at(&[0x40], 57).expect("written");
     assert_eq!(predicted(), Starts::Unhealthy);
+    file.write_all_at(&[0], 57).expect("written");
+    // 10 MiB and more, within the file: 3.3 to 3.5.5 refuse before they look whether it is a torn record.
+    file.write_all_at(&[0xa9], 506).expect("written");
+    let with = |version| {
+        let dir = File::open(&data).expect("the dir");
+        let facts = data_dir_facts(dir.as_fd(), &mut |_, _| {});
+        predict(&facts, version).starts
+    };
+    assert_eq!((with(VERSION), with(EtcdVersion::new(3, 5, 16))), (Starts::No, Starts::Yes));
 }
 
 fn output_of(program: &str, args: &[&str]) -> String {
