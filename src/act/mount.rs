@@ -79,16 +79,7 @@ pub fn examine(device: &mut Device, fstype: &str, options: &[String]) -> Result<
 /// Mounts without writing a byte: superblock read-only, journal not replayed. What is seen may be older than what a mount
 /// with replay would show.
 pub fn look_only(device: &mut Device, fstype: &str) -> Result<DetachedMount, MountError> {
-    let options: &[&str] = match fstype {
-        "ext2" | "ext3" | "ext4" => &["ro", "noload"],
-        // A copy of a filesystem that is mounted elsewhere may be looked at; it is never published.
-        "xfs" => &["ro", "norecovery", "nouuid"],
-        _ => return Err(MountError::NoLook { fstype: fstype.to_owned() }),
-    };
-    let options = MountOptions {
-        attributes: MountAttrFlags::empty(),
-        filesystem: options.iter().map(|&option| FsOption::Flag(option.to_owned())).collect(),
-    };
+    let options = options::look_only(fstype).ok_or_else(|| MountError::NoLook { fstype: fstype.to_owned() })?;
     handing_over(device, |device| mount(device, fstype, &options, Access::LookOnly))
 }
 

@@ -74,6 +74,20 @@ pub fn parse(options: &[String]) -> Result<MountOptions, OptionError> {
     Ok(parsed)
 }
 
+/// With these a mount writes nothing, and replays no journal. `None`: no way is known for this filesystem.
+pub fn look_only(fstype: &str) -> Option<MountOptions> {
+    let options: &[&str] = match fstype {
+        "ext2" | "ext3" | "ext4" => &["ro", "noload"],
+        // A copy of a filesystem that is mounted elsewhere may be looked at; it is never published.
+        "xfs" => &["ro", "norecovery", "nouuid"],
+        _ => return None,
+    };
+    Some(MountOptions {
+        attributes: MountAttrFlags::empty(),
+        filesystem: options.iter().map(|&option| FsOption::Flag(option.to_owned())).collect(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -356,6 +356,7 @@ impl Driver {
                 Some(Event::Read(Box::new(reading)))
             }
             Action::LockAndReread { digest, size } => Some(self.lock_and_reread(digest, size).await),
+            Action::ReadLedger => Some(self.read_ledger().await),
             Action::Mkfs(permit) => Some(self.mkfs(*permit).await),
             Action::Fsck => Some(self.fsck().await),
             Action::NoFsck(why) => Some(self.no_fsck(why).await),
@@ -426,6 +427,7 @@ fn finishes(action: &Action) -> bool {
         | Action::Claim
         | Action::Probe
         | Action::LockAndReread { .. }
+        | Action::ReadLedger
         | Action::Mkfs(_)
         | Action::Fsck
         | Action::NoFsck(_)

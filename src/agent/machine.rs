@@ -25,7 +25,7 @@ use crate::model::{
     FsUuid, Fstype, Gate, HighWater, Identity, Mode, Observed, Origin, Reason, Records, SecondReading, StartEvidence,
     StartKind, StartPolicy, StartVerdict, StateName, Time, Witness,
 };
-use examining::{on_found, on_read, on_reread};
+use examining::{on_found, on_read, on_remembered, on_reread};
 use starting::{on_looked, on_marked, on_published, on_unpublished};
 
 /// What configuration wants of one guard, in the words of the decisions.
@@ -109,6 +109,8 @@ pub enum Event {
     NotFound(Reason),
     Claimed(Result<(), Reason>),
     Read(Box<DeviceReading>),
+    /// What node and volume remember together, before anything is written; or why the volume's ledger cannot be read so.
+    Remembered(Box<Observed<Records>>),
     /// The telling regions, read again under the device's lock.
     Reread {
         second: Observed<SecondReading>,
@@ -148,6 +150,8 @@ pub enum Action {
         digest: String,
         size: u64,
     },
+    /// Reads the ledger on the volume without writing a byte to it: identity is in doubt.
+    ReadLedger,
     /// Records the intent, runs mkfs, reads back, records the fact.
     Mkfs(Box<FormatPermit>),
     /// Records that fsck runs, runs it, records how it ended.
@@ -432,6 +436,7 @@ pub fn step(mut guard: Guard, event: Event) -> (Guard, Vec<Action>) {
         }
         Event::Claimed(Err(reason)) => guard.hold(vec![reason], Action::Secure),
         Event::Read(reading) => on_read(&mut guard, *reading),
+        Event::Remembered(records) => on_remembered(&mut guard, *records),
         Event::Reread { second, now } => on_reread(&mut guard, second, now),
         Event::Made(Ok(_uuid)) => {
             guard.did.formatted = true;

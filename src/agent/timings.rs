@@ -45,6 +45,7 @@ fn step_name(action: &Action) -> &'static str {
         Action::Claim => "claim it",
         Action::Probe => "read it as bytes",
         Action::LockAndReread { .. } => "read it a second time",
+        Action::ReadLedger => "read the volume's ledger",
         Action::Mkfs(_) => "mkfs",
         Action::Fsck => "fsck",
         Action::NoFsck(_) => "record that no fsck runs",

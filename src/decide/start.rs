@@ -38,6 +38,7 @@ use crate::model::{
     VolumeReading,
 };
 use objections::{Kind, Objections};
+pub use place::of_another_volume;
 use situation::Situation;
 
 /// May etcd start on this volume, and on what grounds?

@@ -85,14 +85,19 @@ pub fn barrier(patience: Duration) -> bool {
     }
 }
 
-/// The claim that systemd kept for this guard while the agent was restarted. It is handed out once.
+/// The claim that systemd kept for this guard while the agent was restarted. It is handed out once. Where more than one was
+/// kept under that name it is the newest, and the others end here: each would keep the device busy for as long as we live.
 ///
 /// [`inherit`] should have been called at the start of the program; else this does it.
 pub fn take_stored(guard: &GuardName) -> Option<OwnedFd> {
     let name = store_name(guard);
     let mut kept = inherited().lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let at = kept.iter().position(|(other, _)| *other == name)?;
-    Some(kept.swap_remove(at).1)
+    newest(&mut kept, &name)
+}
+
+/// Takes all of a name out, and keeps the last one.
+fn newest<T>(kept: &mut Vec<(String, T)>, name: &str) -> Option<T> {
+    kept.extract_if(.., |(other, _)| other == name).last().map(|(_, claim)| claim)
 }
 
 /// Takes every descriptor that systemd handed over, before the program spawns anything (they are inherited without

@@ -4,6 +4,7 @@
 //! (`format = "if-blank"`, `fresh = "allow"`). Whatever is wrong: held for the right reason, told to everybody who asks, not
 //! one byte written.
 
+use crate::common::etcd::Member;
 use crate::common::node::codes;
 use crate::common::{ErrFs, Guard, Loop, Mounted, Node, Swap, Tmp, disk, fixture, run};
 use disk::MIB;
@@ -459,4 +460,64 @@ fn a_volume_that_was_made_anew_by_hand_is_held() {
     node.reboot();
     run("mkfs.ext4", &["-q", "-F", &device.name()]);
     held_on(&mut node, device.node(), device.node(), "filesystem-replaced", 0);
+}
+
+/// A node that has had the volume, with a filesystem that is no longer on it.
+fn node_of_old(device: &Loop) -> Node {
+    let mut node = Node::new();
+    node.configure(&[Guard::enforce("main", device.node(), &node.path("mnt"))]);
+    node.start();
+    node.await_open("main");
+    node.reboot();
+    run("blkdiscard", &["--force", &device.name()]);
+    node
+}
+
+#[test]
+fn a_node_that_was_away_when_its_volume_got_a_new_filesystem_believes_the_volumes_own_ledger() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let device = Loop::new(&disk::sparse(&tmp.join("volume"), 160 * MIB));
+    let mut away = node_of_old(&device);
+    // Another node, which knows nothing of the first, made it anew.
+    let mut other = Node::new();
+    other.configure(&[Guard::enforce("main", device.node(), &other.path("mnt"))]);
+    other.start();
+    other.await_open("main");
+    let etcd = Member::new("master-a", &other.path("mnt/data")).start();
+    etcd.put("key", "kept");
+    etcd.stop();
+    other.reboot();
+
+    let before = device.sha256();
+    let plan = away.volhold(&["plan", "main"]);
+    assert!(plan.stdout.contains("read ledger") && plan.stdout.contains("open"), "{plan:#?}");
+    assert_eq!(device.sha256(), before, "a plan wrote");
+    away.start();
+    away.await_open("main");
+}
+
+#[test]
+fn another_volume_in_its_place_is_named_and_not_touched() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let device = Loop::new(&disk::sparse(&tmp.join("volume"), 160 * MIB));
+    let mut node = node_of_old(&device);
+    let strange = Loop::new(&disk::sparse(&tmp.join("strange"), 160 * MIB));
+    let mut other = Node::new();
+    other.configure(&[Guard::enforce("main", strange.node(), &other.path("mnt"))]);
+    other.start();
+    other.await_open("main");
+    other.reboot();
+    run(
+        "dd",
+        &[
+            &format!("if={}", strange.name()),
+            &format!("of={}", device.name()),
+            "bs=1M",
+            "conv=sparse,fsync",
+            "status=none",
+        ],
+    );
+    held_on(&mut node, device.node(), device.node(), "wrong-volume", 0);
 }

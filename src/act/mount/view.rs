@@ -50,9 +50,7 @@ impl View {
             // It has the UUID of what it shows, which must stay free for the real mount.
             options.filesystem.push(options::FsOption::Flag("nouuid".to_owned()));
         }
-        let (shown, node) = loopdev::show(device, sysfs).map_err(ViewError::Loop)?;
-        let requested = device.requested().to_owned();
-        let view = Device::open(&Resolved::Block { requested, node }, sysfs).map_err(ViewError::Device)?;
+        let (shown, view) = show(device, sysfs)?;
         match mount(&view, fstype.as_str(), &options, Access::LookOnly) {
             Ok(mount) => Ok(View { mount, _shown: shown }),
             Err(MountError::Failed(tried)) if tried.errno == libc::EROFS => Err(ViewError::Unreplayed),
@@ -69,10 +67,27 @@ impl View {
         }
     }
 
+    /// Shows what [`look_only`](super::look_only) would show: the journal is left out, and what it still holds is not seen.
+    pub fn unreplayed(device: &Device, fstype: Fstype, sysfs: &Sysfs) -> Result<Self, ViewError> {
+        let options = options::look_only(fstype.as_str())
+            .ok_or_else(|| ViewError::Mount(MountError::NoLook { fstype: fstype.as_str().to_owned() }))?;
+        let (shown, view) = show(device, sysfs)?;
+        let mount = mount(&view, fstype.as_str(), &options, Access::LookOnly).map_err(ViewError::Mount)?;
+        Ok(View { mount, _shown: shown })
+    }
+
     /// The root of the filesystem, for reading.
     pub fn root(&self) -> Result<OwnedFd, MountError> {
         self.mount.root()
     }
+}
+
+/// The device behind a loop device that lets nobody write.
+fn show(device: &Device, sysfs: &Sysfs) -> Result<(File, Device), ViewError> {
+    let (shown, node) = loopdev::show(device, sysfs).map_err(ViewError::Loop)?;
+    let requested = device.requested().to_owned();
+    let view = Device::open(&Resolved::Block { requested, node }, sysfs).map_err(ViewError::Device)?;
+    Ok((shown, view))
 }
 
 /// How the kernel names a device in its log.

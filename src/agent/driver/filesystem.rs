@@ -6,7 +6,8 @@ use crate::agent::clock::boot_millis;
 use crate::agent::machine::{Event, Failure};
 use crate::agent::snapshot::{Before, before, by_records};
 use crate::fault::fault_point;
-use crate::model::{Fact, FsUuid, Observed, ReasonCode, SnapshotPolicy};
+use crate::model::{Fact, FsUuid, Observed, ReasonCode, SnapshotPolicy, Why};
+use std::os::fd::AsFd;
 
 impl Driver {
     pub(super) async fn mkfs(&mut self, permit: crate::decide::format::FormatPermit) -> Event {
@@ -166,6 +167,31 @@ impl Driver {
             }
             Observed::Unknown(_) => false,
         }
+    }
+
+    /// Node's and volume's ledger together, through a mount that writes nothing and is gone again when this returns.
+    pub(super) async fn read_ledger(&mut self) -> Event {
+        self.unstore_claim().await;
+        let (fstype, memory, volume, fs_uuid) =
+            (self.config.fstype, self.memory.clone(), self.volume_id(), self.fs_uuid());
+        let read = self
+            .with_device(SHORT, move |device| {
+                let looked = mount::look_only(device, fstype.as_str());
+                let read =
+                    looked.and_then(|mount| mount.root().map(|root| memory.of_both(&volume, fs_uuid, root.as_fd())));
+                // The mount has gone: the device is ours again. Whether it is, the next step finds out.
+                let _ = device.reclaim();
+                read
+            })
+            .await;
+        self.store_claim();
+        let records = match read {
+            Ok(Ok(records)) => records,
+            Ok(Err(error)) => Observed::Unknown(Why::Unreadable { detail: crate::agent::chain(&error) }),
+            Err(stuck) => Observed::Unknown(stuck.why("reading the volume's ledger")),
+        };
+        fault_point("after-ledger-read");
+        Event::Remembered(Box::new(records))
     }
 
     pub(super) async fn mount(&mut self) -> Event {

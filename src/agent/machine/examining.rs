@@ -1,11 +1,11 @@
 //! From the device that was found to what its bytes allow: the steps until a filesystem stands, or mkfs has its permit.
 
-use super::identity::{format_evidence, objections_to_identity};
+use super::identity::{format_evidence, in_doubt, objections_by, objections_to_identity, unremembered};
 use super::{Action, Found, Guard, Place, State, no_fsck};
 use crate::decide::format::may_format;
 use crate::model::{
     BootMillis, Claim, DeviceFacts, DeviceReading, DeviceUse, FilesystemFacts, FormatEvidence, FormatPolicy, Fstype,
-    Mode, Observed, Reason, ReasonCode, Release, SecondReading,
+    Mode, Observed, Reason, ReasonCode, Records, Release, SecondReading,
 };
 
 pub(super) fn on_found(guard: &mut Guard, found: Found) -> Vec<Action> {
@@ -94,6 +94,9 @@ pub(super) fn on_read(guard: &mut Guard, reading: DeviceReading) -> Vec<Action> 
     let Some(found) = guard.found.clone() else { return Vec::new() };
     if let Some(filesystem) = standing_filesystem(&reading, guard.policy.fstype) {
         let objections = objections_to_identity(filesystem, &found);
+        if guard.policy.mode == Mode::Enforce && in_doubt(&objections, &found) {
+            return vec![Action::ReadLedger];
+        }
         if !objections.is_empty() {
             return guard.hold(objections, Action::Secure);
         }
@@ -101,8 +104,7 @@ pub(super) fn on_read(guard: &mut Guard, reading: DeviceReading) -> Vec<Action> 
             // Nothing more can be learned without a mount; whoever mounts it lets us look.
             return guard.observed(Vec::new());
         }
-        guard.state = State::Inspecting;
-        return vec![no_fsck(guard.policy.fstype).map_or(Action::Fsck, Action::NoFsck)];
+        return stands(guard);
     }
     let evidence = format_evidence(&found, &reading, guard.policy.mode, Observed::not_run("not needed so far"));
     guard.format = Some(evidence.clone());
@@ -141,6 +143,27 @@ pub(super) fn on_read(guard: &mut Guard, reading: DeviceReading) -> Vec<Action> 
             guard.hold(reasons, Action::Secure)
         }
     }
+}
+
+/// It is the volume that the records know, and may be written to.
+fn stands(guard: &mut Guard) -> Vec<Action> {
+    guard.state = State::Inspecting;
+    vec![no_fsck(guard.policy.fstype).map_or(Action::Fsck, Action::NoFsck)]
+}
+
+/// The ledger on the volume, read while identity was in doubt. What the node or the tags have against the filesystem is
+/// lifted where the volume's own ledger accepts it for this volume; a ledger that speaks of another volume objects.
+pub(super) fn on_remembered(guard: &mut Guard, records: Observed<Records>) -> Vec<Action> {
+    if guard.state != State::Examining {
+        return Vec::new();
+    }
+    let (Some(found), Some(reading)) = (&guard.found, &guard.reading) else { return Vec::new() };
+    let Some(filesystem) = standing_filesystem(reading, guard.policy.fstype) else { return Vec::new() };
+    let objections = match &records {
+        Observed::Seen(records) => objections_by(records, filesystem, found),
+        Observed::Unknown(why) => unremembered(filesystem, found, why),
+    };
+    if objections.is_empty() { stands(guard) } else { guard.hold(objections, Action::Secure) }
 }
 
 /// A filesystem of another type than the configured one stands there: likely the configuration's mistake, so it is said

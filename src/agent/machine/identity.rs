@@ -1,9 +1,10 @@
 //! Whose device this is, by what the node remembers: settled before anything writes.
 
 use super::Found;
+use crate::decide::start::of_another_volume;
 use crate::model::{
-    Adoption, Claim, DeviceReading, FilesystemFacts, FormatEvidence, FormatHistory, Mode, Observed, Reason, ReasonCode,
-    Records, SecondReading,
+    Adoption, Claim, DeviceReading, FilesystemFacts, FormatEvidence, FormatHistory, Mode, Observed, Origin, Reason,
+    ReasonCode, Records, SecondReading, Why,
 };
 use std::borrow::Cow;
 
@@ -21,16 +22,63 @@ pub(super) fn objections_to_identity(filesystem: &FilesystemFacts, found: &Found
             ),
         ));
     }
-    let records = match &found.records {
-        Observed::Seen(records) => remembered(records, found),
-        Observed::Unknown(why) => {
-            reasons.push(Reason::new(
-                ReasonCode::LedgerBroken,
-                format!("the node's record of this volume cannot be read: {}", why.detail()),
-            ));
-            return reasons;
-        }
+    match &found.records {
+        Observed::Seen(records) => reasons.extend(against_records(records, filesystem, found)),
+        Observed::Unknown(why) => reasons.push(Reason::new(
+            ReasonCode::LedgerBroken,
+            format!("the node's record of this volume cannot be read: {}", why.detail()),
+        )),
+    }
+    reasons
+}
+
+/// Does the volume's own ledger have to be heard before anything is written? Where a record, or a tag, knows another
+/// filesystem on this volume: it may be an old one, and the volume knows better. And where this may be a copy of another
+/// volume, which the copy's ledger says. A node that remembers nothing is no doubt by itself.
+pub(super) fn in_doubt(objections: &[Reason], found: &Found) -> bool {
+    if !objections.is_empty() {
+        return objections.iter().all(|reason| reason.code == ReasonCode::FilesystemReplaced);
+    }
+    let copied = match &found.origin {
+        Observed::Seen(Origin::Provider { from_snapshot, .. }) => from_snapshot.is_some(),
+        Observed::Seen(Origin::NoProvider) | Observed::Unknown(_) => false,
     };
+    let tags_copied = found
+        .witness
+        .seen()
+        .and_then(Option::as_ref)
+        .is_some_and(|witness| witness.volume.as_ref().is_some_and(|volume| *volume != found.facts.volume_id));
+    (copied || tags_copied) && !found.records.seen().is_some_and(knows)
+}
+
+/// The node has this volume in its records.
+fn knows(records: &Records) -> bool {
+    records.pin.is_some() || records.held_data_at.is_some() || !records.fs_uuids.is_empty() || records.answered
+}
+
+/// What stands against the filesystem when node and volume are heard together.
+pub(super) fn objections_by(union: &Records, filesystem: &FilesystemFacts, found: &Found) -> Vec<Reason> {
+    match of_another_volume(union, filesystem.uuid, &found.facts.volume_id) {
+        Some(reason) => vec![reason],
+        None => against_records(union, filesystem, found),
+    }
+}
+
+/// The volume's ledger could not be heard without writing to it. A record that contradicts then stands. A mere sign of a copy
+/// does not: what this volume is will be asked again when it is mounted, and whether it can be looked at without its journal
+/// says nothing about it.
+pub(super) fn unremembered(filesystem: &FilesystemFacts, found: &Found, why: &Why) -> Vec<Reason> {
+    let mut objections = objections_to_identity(filesystem, found);
+    if let Some(last) = objections.last_mut() {
+        last.message.push_str(&format!("; its own ledger, which may know more, cannot be read: {}", why.detail()));
+    }
+    objections
+}
+
+fn against_records(records: &Records, filesystem: &FilesystemFacts, found: &Found) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    let node = &found.facts.node;
+    let records = remembered(records, found);
     match filesystem.uuid {
         None => {
             reasons.push(Reason::new(ReasonCode::IdentityMismatch, format!("the superblock on {node} carries no UUID")))

@@ -302,6 +302,14 @@ fn answers(action: &Action, seen: &Seen, fstype: Fstype) -> Vec<(Event, Seen)> {
                 (Event::Reread { second: unknown(), now }, seen.clone()),
             ]
         }
+        Action::ReadLedger => {
+            let accepts = Records { fs_uuids: vec![uuid(1)], ..Records::default() };
+            let other = Records { names_other_volume: Some(VolumeId("vol-1a2b3c4d".into())), ..Records::default() };
+            [Observed::Seen(accepts), Observed::Seen(other), unknown()]
+                .into_iter()
+                .map(|records| (Event::Remembered(Box::new(records)), seen.clone()))
+                .collect()
+        }
         Action::Mkfs(_) => vec![
             (Event::Made(Ok(uuid(1))), with(&|next| next.standing = true)),
             (Event::Made(Err(failure())), seen.clone()),
@@ -375,6 +383,10 @@ fn check(action: &Action, guard: &Guard, seen: &Seen) {
             assert!(!observes, "observe mode opens a gate: {}", trail());
             assert!(seen.looked, "a gate opened unseen: {}", trail());
             assert!(seen.published || seen.found_mounted || seen.open, "a gate opened unpublished: {}", trail());
+        }
+        Action::ReadLedger => {
+            assert!(!observes && seen.claimed && seen.standing, "a look at what does not stand: {}", trail());
+            assert!(!seen.checked && !seen.noted && !seen.mounted, "a doubt after a write: {}", trail());
         }
         Action::Claim | Action::LockAndReread { .. } | Action::Look => {
             assert!(!observes, "observe mode touches the device: {}", trail());

@@ -21,7 +21,7 @@ use crate::model::{
 };
 use crate::probe::ProbeRequest;
 use crate::worker::{self, Deadline};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -123,6 +123,7 @@ impl<'a> Dry<'a> {
                 Answer::Event(Event::Read(Box::new(reading)))
             }
             Action::LockAndReread { digest, size } => self.read_again(digest, size).await,
+            Action::ReadLedger => self.read_ledger().await,
             Action::Mkfs(permit) => self.format(&permit),
             Action::Fsck => self.check().await,
             Action::NoFsck(why) => {
@@ -376,6 +377,31 @@ impl<'a> Dry<'a> {
                 self.add(StepAction::Snapshot, "take a snapshot of the volume, or hold", false, false, recorded);
             }
         }
+    }
+
+    async fn read_ledger(&mut self) -> Answer {
+        let uuid = self.filesystem.as_ref().and_then(|filesystem| filesystem.uuid);
+        let records = if self.scene == Scene::NextBoot {
+            match self.mounted_root().await {
+                Ok(root) => evidence::of_both(&self.memory, &self.volume_id(), uuid, &root, &self.supposed).await,
+                Err(detail) => Observed::Unknown(Why::Unreadable { detail }),
+            }
+        } else {
+            let (fstype, memory, volume) = (self.config.fstype, self.memory.clone(), self.volume_id());
+            let read = self.with_device(move |device| {
+                let view =
+                    View::unreplayed(device, fstype, &Sysfs::default()).map_err(|error| crate::agent::chain(&error))?;
+                let root = view.root().map_err(|error| crate::agent::chain(&error))?;
+                Ok(memory.of_both(&volume, uuid, root.as_fd()))
+            });
+            match read.await {
+                Ok(Ok(records)) => records,
+                Ok(Err(detail)) => Observed::Unknown(Why::Unreadable { detail }),
+                Err(stuck) => Observed::Unknown(stuck.why("reading the volume's ledger")),
+            }
+        };
+        self.add(StepAction::ReadLedger, words::READ_LEDGER, false, true, Vec::new());
+        Answer::Event(Event::Remembered(Box::new(records)))
     }
 
     async fn mount(&mut self) -> Answer {

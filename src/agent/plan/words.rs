@@ -11,6 +11,7 @@ use crate::model::{
 use std::path::Path;
 
 pub const CHECK_AT_BOOT: &str = "e2fsck; supposing that the volume is unmounted in order before";
+pub const READ_LEDGER: &str = "the records are in doubt: the ledger on the volume, before anything is written to it";
 pub const CHECK_CLEAN: &str = "e2fsck reads it without writing (-n): it is clean, and nothing is repaired";
 pub const CHECK_WRITES: &str = "e2fsck -p replays the journal and repairs what it calls safe";
 pub const UNKNOWN_CHECK: &str = "the filesystem was not unmounted in order or has errors: what e2fsck finds, and what its \

@@ -49,28 +49,8 @@ fn in_words(facts: &FilesystemFacts) -> (String, String) {
 
 /// The ledger on the volume must speak of this volume, and the ledgers must not contradict each other.
 pub fn memory(records: &Records, facts: Option<&FilesystemFacts>, volume_id: &VolumeId, objections: &mut Objections) {
-    if let Some(other) = &records.names_other_volume {
-        let known_otherwise = !records.fs_uuids.is_empty()
-            && !facts.and_then(|facts| facts.uuid).is_some_and(|uuid| records.fs_uuids.contains(&uuid));
-        let (code, message) = if known_otherwise {
-            (
-                ReasonCode::WrongVolume,
-                format!(
-                    "the ledger on this volume speaks of {other}, not of {volume_id}, and this node knows {volume_id} with \
-                     another filesystem: another volume stands in its place"
-                ),
-            )
-        } else {
-            (
-                ReasonCode::RestoredVolume,
-                format!(
-                    "the ledger on this volume speaks of {other}, not of {volume_id}: it is a copy, made from a snapshot of \
-                     {other} or by hand"
-                ),
-            )
-        };
-        let detail = json!({ "ledger_names": other, "volume_id": volume_id });
-        objections.add(Kind::OtherVolume, Reason::new(code, message).with_detail(detail));
+    if let Some(reason) = of_another_volume(records, facts.and_then(|facts| facts.uuid), volume_id) {
+        objections.add(Kind::OtherVolume, reason);
     }
     if records.pins_contradict {
         let pinned = records.pin.as_ref().map_or_else(String::new, |pin| {
@@ -82,6 +62,30 @@ pub fn memory(records: &Records, facts: Option<&FilesystemFacts>, volume_id: &Vo
         );
         objections.add(Kind::PinsContradict, Reason::new(ReasonCode::LedgerBroken, message));
     }
+}
+
+/// The ledger on the volume was written on another one. `uuid` is the filesystem that is there.
+pub fn of_another_volume(records: &Records, uuid: Option<FsUuid>, volume_id: &VolumeId) -> Option<Reason> {
+    let other = records.names_other_volume.as_ref()?;
+    let known_otherwise = !records.fs_uuids.is_empty() && !uuid.is_some_and(|uuid| records.fs_uuids.contains(&uuid));
+    let (code, message) = if known_otherwise {
+        (
+            ReasonCode::WrongVolume,
+            format!(
+                "the ledger on this volume speaks of {other}, not of {volume_id}, and this node knows {volume_id} with \
+                 another filesystem: another volume stands in its place"
+            ),
+        )
+    } else {
+        (
+            ReasonCode::RestoredVolume,
+            format!(
+                "the ledger on this volume speaks of {other}, not of {volume_id}: it is a copy, made from a snapshot of \
+                 {other} or by hand"
+            ),
+        )
+    };
+    Some(Reason::new(code, message).with_detail(json!({ "ledger_names": other, "volume_id": volume_id })))
 }
 
 /// Did volhold make the filesystem that is there? An intent whose filesystem stands counts: the primary superblock is what

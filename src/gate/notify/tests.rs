@@ -155,3 +155,14 @@ fn descriptors_for_another_process_are_not_taken() {
     assert_eq!(take_inherited(None, Some("1".into()), None).len(), 0);
     assert_eq!(taken(&std::process::id().to_string(), "many").len(), 0);
 }
+
+#[test]
+fn of_several_claims_under_one_name_only_the_newest_lives_on() {
+    let claims: Vec<std::rc::Rc<()>> = (0..3).map(|_| std::rc::Rc::new(())).collect();
+    let names = ["claim-main", "claim-events", "claim-main"];
+    let mut kept: Vec<_> = names.iter().zip(&claims).map(|(name, claim)| ((*name).to_owned(), claim.clone())).collect();
+    let newest = newest(&mut kept, "claim-main").unwrap();
+    assert!(std::rc::Rc::ptr_eq(&newest, &claims[2]));
+    let alive: Vec<usize> = claims.iter().map(std::rc::Rc::strong_count).collect();
+    assert_eq!(alive, [1, 2, 2], "the older one keeps the device");
+}
