@@ -8,8 +8,10 @@ use crate::model::{Fingerprint, FsUuid, HighWater, Reason, ReasonCode, Records, 
 use serde_json::json;
 use std::time::Duration;
 
-/// How long EC2 is given to take one. That it was begun is enough.
-const LIMIT: Duration = Duration::from_secs(30);
+/// How long EC2 is given to answer where there has to be one, or a person waits for it. That it was begun is enough.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// And where a boot goes on without.
+const BEST_EFFORT: Duration = Duration::from_secs(5);
 
 /// Whose snapshot, and before what.
 pub struct Before<'a> {
@@ -27,12 +29,14 @@ pub struct Before<'a> {
 /// Why the step must not be taken: the policy requires a snapshot, and there is none.
 pub async fn before(hub: &Hub<Client>, wanted: Before<'_>) -> Result<Option<String>, Reason> {
     let Before { guard, volume, policy, step, holds } = wanted;
-    match policy {
+    let patience = match policy {
         SnapshotPolicy::Off => return Ok(None),
-        SnapshotPolicy::BestEffort | SnapshotPolicy::Required => {}
-    }
+        SnapshotPolicy::BestEffort => BEST_EFFORT,
+        SnapshotPolicy::Required => PATIENCE,
+    };
     let about = About { guard: guard.to_owned(), reason: step, holds };
-    match judge(policy, volume, step, taken(hub, volume, &about).await) {
+    let outcome = take(hub, volume, &about, patience).await.map(|snapshot| snapshot.id);
+    match judge(policy, volume, step, outcome) {
         Judged::Taken(id) => {
             tracing::info!(event = "snapshot.taken", guard, %volume, snapshot = id, "before: {step}");
             Ok(Some(id))
@@ -53,49 +57,27 @@ enum Judged {
     Never(Reason),
 }
 
-fn judge(policy: SnapshotPolicy, volume: &VolumeId, step: &str, outcome: Result<String, NoSnapshot>) -> Judged {
+fn judge(policy: SnapshotPolicy, volume: &VolumeId, step: &str, outcome: Result<String, ApiError>) -> Judged {
     let why = match outcome {
         Ok(id) => return Judged::Taken(id),
         Err(why) => why,
     };
-    let message = format!("no snapshot of {volume} can be had before: {step}, for {}", why.words());
-    let reason = Reason::new(ReasonCode::SnapshotRefused, message).with_detail(json!({ "said": why.said() }));
+    let message = format!("no snapshot of {volume} can be had before: {step}, for {}", words(&why));
+    let reason = Reason::new(ReasonCode::SnapshotRefused, message).with_detail(json!({ "said": why.said }));
     match policy {
         SnapshotPolicy::Required => Judged::Never(reason),
         SnapshotPolicy::BestEffort | SnapshotPolicy::Off => Judged::Without(reason),
     }
 }
 
-/// Why there is none.
-#[derive(Debug)]
-pub enum NoSnapshot {
-    Refused(ApiError),
-    Late,
+/// Why there is none, and what to do about it.
+pub fn words(error: &ApiError) -> String {
+    format!("{} ({})", error.what(), error.code.remedy())
 }
 
-impl NoSnapshot {
-    pub fn words(&self) -> String {
-        match self {
-            NoSnapshot::Refused(error) => format!("{} ({})", error.what(), error.code.remedy()),
-            NoSnapshot::Late => format!("EC2 did not answer within {} s", LIMIT.as_secs()),
-        }
-    }
-
-    fn said(&self) -> &str {
-        match self {
-            NoSnapshot::Refused(error) => &error.said,
-            NoSnapshot::Late => "",
-        }
-    }
-}
-
-/// Takes one, in reasonable time.
-pub async fn taken<A: Ec2 + Snapshots>(hub: &Hub<A>, volume: &VolumeId, about: &About) -> Result<String, NoSnapshot> {
-    match tokio::time::timeout(LIMIT, take(hub, volume, about)).await {
-        Ok(Ok(snapshot)) => Ok(snapshot.id),
-        Ok(Err(error)) => Err(NoSnapshot::Refused(error)),
-        Err(_late) => Err(NoSnapshot::Late),
-    }
+/// One that a person has asked for.
+pub async fn taken<A: Ec2 + Snapshots>(hub: &Hub<A>, volume: &VolumeId, about: &About) -> Result<String, ApiError> {
+    Ok(take(hub, volume, about, PATIENCE).await?.id)
 }
 
 /// What the volume holds, by the records.
@@ -131,8 +113,8 @@ mod tests {
     #[test]
     fn without_a_snapshot_that_is_required_the_step_is_never_taken() {
         let volume = VolumeId("vol-1a2b3c4d".into());
-        let refused = |code| NoSnapshot::Refused(ApiError { code, action: "CreateSnapshot", said: "x".to_owned() });
-        let late = |policy| judge(policy, &volume, "fsck", Err(NoSnapshot::Late));
+        let refused = |code| ApiError { code, action: "CreateSnapshot", said: "x".to_owned() };
+        let late = |policy| judge(policy, &volume, "fsck", Err(refused(Code::NoAnswer)));
         assert!(matches!(late(SnapshotPolicy::Required), Judged::Never(_)));
         assert!(matches!(late(SnapshotPolicy::BestEffort), Judged::Without(_)));
         for code in Code::ALL {

@@ -10,6 +10,7 @@ use super::hub::Hub;
 use super::witness;
 use crate::model::{VolumeId, Witness};
 use std::future::Future;
+use std::time::Duration;
 
 /// Tags besides those of the witness.
 const GUARD: &str = "volhold/guard";
@@ -79,15 +80,24 @@ impl About {
     }
 }
 
-/// Takes one. It is safe to go on with whatever it was taken for once this has answered.
-pub async fn take<A: Ec2 + Snapshots>(hub: &Hub<A>, volume: &VolumeId, about: &About) -> Result<Snapshot, ApiError> {
-    let here = hub.here().await?;
+/// Takes one. It is safe to go on with whatever it was taken for once this has answered. `patience` is for each of the requests
+/// by itself: one that is not answered in time may have been done, and is looked after like any lost answer.
+pub async fn take<A: Ec2 + Snapshots>(
+    hub: &Hub<A>,
+    volume: &VolumeId,
+    about: &About,
+    patience: Duration,
+) -> Result<Snapshot, ApiError> {
+    let here = in_time(patience, "the metadata service", hub.here()).await?;
     let attempt = uuid::Uuid::new_v4().to_string();
     let description = format!("volhold, guard {}, before: {}", about.guard, about.reason);
-    let taken = match hub.create_snapshot(&here, volume, &description, &about.tags(volume, &attempt)).await {
+    let tags = about.tags(volume, &attempt);
+    let create = hub.create_snapshot(&here, volume, &description, &tags);
+    let taken = match in_time(patience, "CreateSnapshot", create).await {
         Err(error) if matches!(error.code, Code::NoAnswer | Code::Unavailable) => {
             // Done or not: a look tells.
-            match hub.snapshot(&here, &Which::Attempt(attempt)).await {
+            let which = Which::Attempt(attempt);
+            match in_time(patience, "DescribeSnapshots", hub.snapshot(&here, &which)).await {
                 Ok(Some(found)) => found,
                 Ok(None) | Err(_) => return Err(error),
             }
@@ -101,6 +111,17 @@ pub async fn take<A: Ec2 + Snapshots>(hub: &Hub<A>, volume: &VolumeId, about: &A
             Err(ApiError { code: Code::Unknown, action: "CreateSnapshot", said })
         }
     }
+}
+
+async fn in_time<T>(
+    patience: Duration,
+    action: &'static str,
+    asked: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
+    tokio::time::timeout(patience, asked).await.unwrap_or_else(|_late| {
+        let said = format!("no answer within {} s", patience.as_secs());
+        Err(ApiError { code: Code::NoAnswer, action, said })
+    })
 }
 
 #[cfg(test)]
@@ -119,6 +140,8 @@ mod tests {
         /// What the answer to CreateSnapshot is instead, and whether it was done all the same.
         fault: Option<(Code, bool)>,
         fails: bool,
+        /// CreateSnapshot is done, and never answered.
+        hangs: bool,
     }
 
     impl Ec2 for Fake {
@@ -161,6 +184,9 @@ mod tests {
             if self.fault.is_none_or(|(_, done)| done) {
                 self.taken.lock().unwrap().push(tags.to_vec());
             }
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
             match self.fault {
                 Some((code, _)) => Err(ApiError { code, action: "CreateSnapshot", said: String::new() }),
                 None => Ok(self.told()),
@@ -181,8 +207,9 @@ mod tests {
     }
 
     async fn taken(fake: Fake) -> (Result<Snapshot, ApiError>, Vec<Vec<(&'static str, String)>>) {
+        let patience = if fake.hangs { Duration::from_millis(1) } else { Duration::from_secs(60) };
         let hub = Arc::new(Hub::new(fake));
-        let outcome = take(&hub, &VolumeId("vol-1a2b3c4d".into()), &about()).await;
+        let outcome = take(&hub, &VolumeId("vol-1a2b3c4d".into()), &about(), patience).await;
         let tags = hub.api().taken.lock().unwrap().clone();
         (outcome, tags)
     }
@@ -210,6 +237,8 @@ mod tests {
             assert_eq!(outcome.is_ok(), good, "{code:?}");
             assert!(tags.len() <= 1, "{code:?}: asked for twice");
         }
+        let (outcome, tags) = taken(Fake { hangs: true, ..Fake::default() }).await;
+        assert_eq!((outcome.unwrap().id.as_str(), tags.len()), ("snap-1", 1), "done, and the answer came too late");
         let (outcome, _) = taken(Fake { fails: true, ..Fake::default() }).await;
         assert!(outcome.unwrap_err().said.contains("no key"));
     }

@@ -52,8 +52,8 @@ pub fn of_tags(tags: &BTreeMap<String, String>) -> Option<Witness> {
         }
     }
     if let Some(mark) = &mut witness.mark {
-        mark.cluster_id = witness.cluster_id;
-        mark.member_id = witness.member_id;
+        mark.cluster_id = mark.cluster_id.or(witness.cluster_id);
+        mark.member_id = mark.member_id.or(witness.member_id);
         mark.data_dir = witness.data_dir.clone().unwrap_or_default();
     }
     known.then_some(witness)
@@ -107,16 +107,18 @@ fn formatted(text: &str) -> Option<(Time, String)> {
     Some((time(at)?, by.to_owned()))
 }
 
-/// `keys=5 revision=7 index=10 term=2 wal=12`, what is not known left out.
+/// `keys=5 revision=7 index=10 term=2 wal=12 cluster=2f member=31`, what is not known left out. It names its member: the tags of
+/// a member that has not got as far as any progress stand beside what is left of the one before.
 fn in_words(mark: &HighWater) -> String {
-    let HighWater { data_dir: _, cluster_id: _, member_id: _, term, consistent_index, revision, wal_last_index, keys } =
-        mark;
+    let HighWater { data_dir: _, cluster_id, member_id, term, consistent_index, revision, wal_last_index, keys } = mark;
     let all = [
         ("keys", keys.map(|n| n.to_string())),
         ("revision", revision.map(|n| n.to_string())),
         ("index", consistent_index.map(|n| n.to_string())),
         ("term", term.map(|n| n.to_string())),
         ("wal", wal_last_index.map(|n| n.to_string())),
+        ("cluster", cluster_id.map(|id| id.to_string())),
+        ("member", member_id.map(|id| id.to_string())),
     ];
     let parts: Vec<String> = all.into_iter().filter_map(|(name, n)| Some(format!("{name}={}", n?))).collect();
     parts.join(" ")
@@ -144,6 +146,8 @@ fn progress(text: &str) -> Option<HighWater> {
             "index" => mark.consistent_index = Some(number.parse().ok()?),
             "term" => mark.term = Some(number.parse().ok()?),
             "wal" => mark.wal_last_index = Some(number.parse().ok()?),
+            "cluster" => mark.cluster_id = Some(number.parse().ok()?),
+            "member" => mark.member_id = Some(number.parse().ok()?),
             _later_version => {}
         }
     }
@@ -194,6 +198,21 @@ mod tests {
             assert!(key.starts_with(PREFIX) && key.len() <= 128 && fits(value), "{key} {value}");
         }
         assert_eq!(of_tags(&as_map(written)), Some(whole()));
+    }
+
+    #[test]
+    fn progress_that_another_member_left_behind_is_not_taken_for_this_ones() {
+        let before = as_map(tags(&whole()));
+        let fresh = Witness { member_id: Some(MemberId(5)), mark: None, ..whole() };
+        let after: BTreeMap<String, String> = before.into_iter().chain(as_map(tags(&fresh))).collect();
+        let witness = of_tags(&after).unwrap();
+        assert_eq!(witness.member_id, Some(MemberId(5)));
+        assert_eq!(witness.mark.unwrap().member_id, Some(MemberId(u64::MAX)));
+        // Earlier versions did not say whose it is.
+        let of = |progress: &str| {
+            BTreeMap::from([(PROGRESS.to_owned(), progress.to_owned()), (MEMBER.to_owned(), "5".to_owned())])
+        };
+        assert_eq!(of_tags(&of("keys=3")).unwrap().mark.unwrap().member_id, Some(MemberId(5)));
     }
 
     #[test]

@@ -105,7 +105,12 @@ impl Records {
         }
         if let Some(mark) = mark {
             records.held_data_at = records.held_data_at.or(Some(at));
-            records.high_water = records.high_water.or_else(|| Some(mark.clone()));
+            // Progress of another member than the one that the tags name was left behind when that one took over.
+            let of_another =
+                |said: Option<u64>, named: Option<u64>| said.zip(named).is_some_and(|(said, named)| said != named);
+            let left_behind = of_another(mark.cluster_id.map(|id| id.0), cluster_id.map(|id| id.0))
+                || of_another(mark.member_id.map(|id| id.0), member_id.map(|id| id.0));
+            records.high_water = records.high_water.or_else(|| (!left_behind).then(|| mark.clone()));
         }
         records
     }
@@ -153,6 +158,10 @@ mod tests {
         // Of a witness without a time the data is no less seen.
         let timeless = Witness { seen_at: None, ..witness() };
         assert!(Records::default().with_witness(&timeless, &volume()).held_data_at.is_some());
+        // What another member had got to says nothing of how far this one was, and all the same that there was data.
+        let taken_over = Witness { member_id: Some(MemberId(9)), ..witness() };
+        let records = Records::default().with_witness(&taken_over, &volume());
+        assert_eq!((records.high_water, records.held_data_at), (None, Time::from_unix(1_800_000_000)));
     }
 
     #[test]

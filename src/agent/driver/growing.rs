@@ -17,6 +17,13 @@ const GROW: Duration = Duration::from_secs(600);
 /// Enough for the superblock of an ext4.
 const HEAD: usize = 4096;
 
+/// Why it was not grown.
+struct NotGrown {
+    why: String,
+    /// Or only what has to be done before.
+    begun: bool,
+}
+
 impl Driver {
     /// Looks whether the device is larger than its filesystem, and does what the configuration says.
     pub(super) async fn attend_to_size(&mut self) {
@@ -53,8 +60,9 @@ impl Driver {
         }
         let grown = self.grow(&room).await;
         let failed = grown.err();
-        self.not_grown_to = failed.as_ref().map(|_| wanted);
-        self.enlarged = failed.and_then(|why| told(&format!("it was not grown, for {why}")));
+        // What was tried and failed is not tried again at the same size. What had to come first may come later.
+        self.not_grown_to = failed.as_ref().filter(|failed| failed.begun).map(|_| wanted);
+        self.enlarged = failed.and_then(|NotGrown { why, .. }| told(&format!("it was not grown, for {why}")));
         match &self.enlarged {
             Some(reason) => {
                 tracing::error!(event = "grow.failed", guard = %self.config.name, "{}", reason.message);
@@ -88,7 +96,7 @@ impl Driver {
     }
 
     /// On record before it happens, and after.
-    async fn grow(&mut self, room: &Room) -> Result<(), String> {
+    async fn grow(&mut self, room: &Room) -> Result<(), NotGrown> {
         let (volume, fs_uuid) = (self.volume_id(), self.fs_uuid());
         let records = self.of_node(&volume).await;
         let wanted = Before {
@@ -98,7 +106,13 @@ impl Driver {
             step: "grow",
             holds: by_records(fs_uuid, records.seen()),
         };
-        let snapshot = before(&self.hub, wanted).await.map_err(|reason| reason.message)?;
+        let snapshot = before(&self.hub, wanted).await;
+        let snapshot = snapshot.map_err(|reason| NotGrown { why: reason.message, begun: false })?;
+        self.grow_after(room, snapshot).await.map_err(|why| NotGrown { why, begun: true })
+    }
+
+    async fn grow_after(&mut self, room: &Room, snapshot: Option<String>) -> Result<(), String> {
+        let (volume, fs_uuid) = (self.volume_id(), self.fs_uuid());
         let (from, to) = (room.filesystem, room.larger().unwrap_or(room.filesystem));
         let mut facts: Vec<Fact> =
             snapshot.map(|id| Fact::Snapshot { id, before: "grow".to_owned() }).into_iter().collect();

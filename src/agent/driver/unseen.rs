@@ -14,6 +14,29 @@ use crate::model::{DeviceSpec, EbsSpec, Fact, Mode, Reason, ReasonCode};
 /// nodeup/pkg/model/components/etcdmanager, `--volume-tag=k8s.io/etcd/main`).
 const MANAGER: &str = "etcd-manager";
 
+/// More restarts than this of one agent are not tried: whatever keeps the new container from seeing the volume, another one will
+/// not see it either.
+const RESTARTS: usize = 3;
+
+/// What is to be done with one that does not see the volume, where the configuration lets volhold end it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    End,
+    /// It was asked to.
+    Ends,
+    TooOften,
+}
+
+fn next(ended: &[Blind], this: Blind) -> Next {
+    if ended.contains(&this) {
+        Next::Ends
+    } else if ended.len() >= RESTARTS {
+        Next::TooOften
+    } else {
+        Next::End
+    }
+}
+
 impl Driver {
     /// Looks whether an etcd-manager that is there for this volume sees it.
     pub(super) async fn attend_to_manager(&mut self) {
@@ -45,7 +68,8 @@ impl Driver {
             tracing::warn!(event = "mount.unseen", guard = %self.config.name, pid = first.pid, "{MANAGER} does not see the volume");
         }
         // More than one is more than kops has: none is touched.
-        if self.config.restart && blind.len() == 1 && !self.ended.contains(&first) {
+        let next = next(&self.ended, first);
+        if self.config.restart && next == Next::End && blind.len() == 1 {
             self.ended.push(first);
             match self.end(first).await {
                 Ok(()) => {
@@ -57,9 +81,15 @@ impl Driver {
             }
         }
         let message = format!(
-            "{MANAGER} (process {}) was started before {} was mounted and does not see it: it has to be started anew",
+            "{MANAGER} (process {}) was started before {} was mounted and does not see it: {}",
             first.pid,
-            self.volume_id()
+            self.volume_id(),
+            match next {
+                Next::TooOften => format!(
+                    "{RESTARTS} before it were ended for that already, and no more are; see how its container mounts the volume"
+                ),
+                Next::End | Next::Ends => "it has to be started anew".to_owned(),
+            }
         );
         self.unseen = Some(Reason::new(ReasonCode::MountUnseen, message));
     }
@@ -84,5 +114,23 @@ impl Driver {
         self.keep(&self.volume_id(), self.fs_uuid(), vec![fact]).await.map_err(|reason| reason.message)?;
         fault_point("before-restart");
         restart::end(process).map_err(|error| crate::agent::chain(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_ended_once_and_not_one_after_the_other_for_ever() {
+        let process = |pid| Blind { pid, started: 7 };
+        let mut ended = Vec::new();
+        for pid in 1..=3 {
+            assert_eq!(next(&ended, process(pid)), Next::End, "{pid}");
+            ended.push(process(pid));
+            assert_eq!(next(&ended, process(pid)), Next::Ends, "{pid}");
+        }
+        assert_eq!(next(&ended, process(4)), Next::TooOften);
+        assert_eq!(next(&ended, process(3)), Next::Ends);
     }
 }

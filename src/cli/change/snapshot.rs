@@ -1,7 +1,7 @@
 //! `snapshot NAME`: keeps the volume as it is now. And the same before `adopt`, where the policy says so.
 
 use super::{Step, Subject};
-use crate::agent::snapshot::{Before, before, by_fingerprint, taken};
+use crate::agent::snapshot::{Before, before, by_fingerprint, taken, words};
 use crate::cli::exit::Exit;
 use crate::cli::inspect::block_on;
 use crate::cli::output::{Context, Failure, tell};
@@ -23,7 +23,7 @@ pub fn run(context: &Context, name: &GuardName, wait: bool) -> Result<Exit, Fail
     let hub = Hub::new(Client::default());
     let about = About { guard: name.to_string(), reason: "asked for", holds: holds(&subject) };
     let id = block_on(taken(&hub, &volume, &about))?
-        .map_err(|why| Failure::new(Exit::Error, format!("no snapshot of {volume} was taken: {}", why.words())))?;
+        .map_err(|why| Failure::new(Exit::Error, format!("no snapshot of {volume} was taken: {}", words(&why))))?;
     // Taken is taken, whatever becomes of the record.
     let fact = Fact::Snapshot { id: id.clone(), before: about.reason.to_owned() };
     let recorded = subject.append(volume.clone(), fact);
