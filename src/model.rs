@@ -32,7 +32,7 @@ pub use ids::*;
 pub use observed::{Observed, Why};
 pub use order::*;
 pub use plan::*;
-pub use publish::{Publish, PublishDir, WHOLE};
+pub use publish::{Publish, PublishDir, WHOLE, names_no_place};
 pub use reason::{Reason, ReasonCode};
 pub use record::*;
 pub use start::*;

@@ -39,8 +39,8 @@ use crate::device::blind::Blind;
 use crate::device::{Device, UdevLock};
 use crate::gate::files;
 use crate::model::{
-    DecisionVerdict, FilesystemFacts, FsUuid, Gate, HighWater, Progress, PublishDir, Reason, ReasonCode, Records, Time,
-    VolumeId,
+    DecisionVerdict, FilesystemFacts, FsUuid, Gate, HighWater, Progress, Publish, PublishDir, Reason, ReasonCode,
+    Records, Time, VolumeId,
 };
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -400,6 +400,11 @@ impl Driver {
                 None => self.config.device.unseen_id(),
             },
         }
+    }
+
+    /// Where the volume is published, as far as it is known which one it is.
+    fn places(&self) -> Publish {
+        self.config.publish.of_volume(&self.volume_id())
     }
 
     fn fs_uuid(&self) -> Option<FsUuid> {

@@ -242,10 +242,11 @@ fn without_links(publish: &Path) -> PathBuf {
 /// What of this device is mounted as far as it is the guard's business: at its own places, each with the directory that
 /// belongs there; in observe mode the whole of it, anywhere.
 fn mounted(facts: &DeviceFacts, sought: &Sought) -> Result<(Place, Vec<PublishDir>), Reason> {
+    let publish = sought.publish.of_volume(&facts.volume_id);
     match sought.mode {
         Mode::Enforce => {
             let mut mounted = Vec::new();
-            for entry in sought.publish.entries() {
+            for entry in publish.entries() {
                 let at = without_links(&entry.at);
                 // Also below something that was mounted over it since: an etcd may run on it, and reading says what is wrong.
                 let there = sources_at(&at).map_err(|error| error.reason())?;
@@ -255,20 +256,20 @@ fn mounted(facts: &DeviceFacts, sought: &Sought) -> Result<(Place, Vec<PublishDi
             }
             let place = match mounted.len() {
                 0 => Place::Free,
-                some if some < sought.publish.entries().len() => Place::Partly,
+                some if some < publish.entries().len() => Place::Partly,
                 _all => Place::Mounted,
             };
             Ok((place, mounted))
         }
-        Mode::Observe => observed(facts, sought),
+        Mode::Observe => observed(facts, &publish),
     }
 }
 
 /// Whoever observes mounts nothing, so the whole volume has to be mounted somewhere to be looked at; directories of it may
 /// be at their places as well.
-fn observed(facts: &DeviceFacts, sought: &Sought) -> Result<(Place, Vec<PublishDir>), Reason> {
+fn observed(facts: &DeviceFacts, publish: &Publish) -> Result<(Place, Vec<PublishDir>), Reason> {
     let mounts = facts.mounted_at().map(PathBuf::from);
-    let own: Vec<PathBuf> = sought.publish.paths().map(without_links).collect();
+    let own: Vec<PathBuf> = publish.paths().map(without_links).collect();
     let (mut whole, mut parts) = (Vec::new(), Vec::new());
     for at in mounts {
         match top_at(&at).map_err(|error| error.reason())? {

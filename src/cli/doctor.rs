@@ -15,7 +15,7 @@ use crate::act::ask;
 use crate::config::{Config, GuardConfig, Sources};
 use crate::install::doctor::{Check, Outcome};
 use crate::install::units::Properties;
-use crate::model::{GuardName, GuardStatus, Observed, Status};
+use crate::model::{GuardName, GuardStatus, Observed, Status, names_no_place};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -62,9 +62,9 @@ pub fn show(unit: &str, properties: &str) -> Observed<Properties> {
     }
 }
 
-/// Where volumes of a guard are mounted.
+/// Where volumes of a guard are mounted, as far as that is known before it is known which volume it is.
 pub fn published_at(guard: &GuardConfig) -> Vec<PathBuf> {
-    guard.publish.paths().map(Path::to_owned).collect()
+    guard.publish.paths().filter(|at| !names_no_place(at)).map(Path::to_owned).collect()
 }
 
 pub fn run(context: &Context, name: Option<&GuardName>) -> Result<Exit, Failure> {

@@ -90,18 +90,23 @@ fn planned(preset: Preset, guard: &GuardConfig, run: &Path, image: bool) -> Vec<
     files
 }
 
+/// Where etcd-manager looks for a volume.
+fn is_etcd_managers(at: &Path) -> bool {
+    let at = at.to_string_lossy();
+    at.starts_with("/mnt/master-vol-") || at == "/mnt/master-{volume}"
+}
+
 /// What a preset asks of a guard's configuration.
 fn fits(preset: Preset, guard: &GuardConfig) -> Check {
     let at = guard.publish.words();
-    let managers =
-        guard.publish.is_whole() && guard.publish.main(None).to_string_lossy().starts_with("/mnt/master-vol-");
+    let managers = guard.publish.is_whole() && is_etcd_managers(guard.publish.main(None));
     let check = match preset {
         // etcd-manager looks for /mnt/master-VOLUME (etcdadm etcd-manager pkg/volumes: `/mnt/master-` and the volume's id).
         Preset::Kops if !managers => Check::fail(
             "preset",
             format!("published at {at}; etcd-manager looks for /mnt/master-vol-…, and would mount by itself"),
         )
-        .fix("publish = \"/mnt/master-VOLUME-ID\" in the configuration"),
+        .fix("publish = \"/mnt/master-{volume}\" in the configuration"),
         Preset::EtcdService | Preset::Kubeadm | Preset::Kops | Preset::K3s | Preset::Rke2 | Preset::KubeAws => {
             Check::ok("preset", format!("{preset}: {} waits", preset.unit()))
         }
@@ -329,7 +334,7 @@ fn obstacles(patient: &Patient<'_>, preset: Preset, guards: &[&GuardConfig]) -> 
         checks.push(unit_is_there(preset, name));
         checks.push(doctor::guard::identity(patient, guard));
         // What it would hide, or what somebody left under a live mount; nothing is sealed yet.
-        checks.push(doctor::guard::seal_of(&GuardConfig { mode: Mode::Observe, ..(*guard).clone() }));
+        checks.push(doctor::guard::seal_of(&GuardConfig { mode: Mode::Observe, ..(*guard).clone() }, &guard.publish));
     }
     checks
 }

@@ -106,9 +106,10 @@ pub fn names(guard: &GuardConfig, status: Option<&GuardStatus>, decision: Option
         .or_else(|| start.map(|s| s.volume_id.clone()));
     let reading = start.and_then(|s| s.volume.seen());
     let data_dir = reading.and_then(|r| r.selected.as_ref()).map(|s| s.path.clone()).or_else(|| guard.data_dir.clone());
-    let publish = guard.publish.main(data_dir.as_deref());
+    let places = volume.as_ref().map_or_else(|| guard.publish.clone(), |volume| guard.publish.of_volume(volume));
+    let publish = places.main(data_dir.as_deref());
     let dir = data_dir.as_deref().map(|dir| {
-        let place = guard.publish.entry_of(dir).and_then(|entry| entry.place_of(dir));
+        let place = places.entry_of(dir).and_then(|entry| entry.place_of(dir));
         place.unwrap_or_else(|| publish.to_owned()).display().to_string()
     });
     let pin = start.and_then(|s| s.records.seen()).and_then(|r| r.pin.as_ref());

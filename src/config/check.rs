@@ -6,6 +6,7 @@ use super::written::{PUBLISH_KEYS, Table, Value};
 use super::{Config, GuardConfig, Http, Metrics, Owner, Paths};
 use crate::model::{
     DeviceSpec, EbsSpec, FormatPolicy, Fstype, GuardName, Mode, Publish, PublishDir, SnapshotPolicy, TagSpec, VolumeId,
+    names_no_place,
 };
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
@@ -174,6 +175,12 @@ impl Check<'_> {
         }
         let written_publish = self.needed(guard, "publish", names);
         let publish = written_publish.and_then(|publish| self.publish(publish, paths));
+        if let (Some(publish), Some(written)) = (&publish, written_publish)
+            && !matches!(device, Some(DeviceSpec::Ebs(_)))
+            && publish.paths().any(names_no_place)
+        {
+            self.wrong_value(written, "can hold `{volume}` only with `provider = \"ebs\"`");
+        }
         let data_dir = value("data_dir").and_then(|dir| self.data_dir(dir));
         if let (Some(publish), Some(dir), Some(written)) = (&publish, &data_dir, value("data_dir"))
             && publish.entry_of(dir).is_none()
@@ -516,7 +523,14 @@ impl Check<'_> {
                 if node(&one.config.device) == node(&other.config.device) {
                     self.wrong_value(one.device, format!("is the device of guard `{theirs}` already"));
                 }
-                let met = |at: &Path| other.config.publish.paths().any(|theirs| overlap(at, theirs));
+                // One place for every volume is another one for each.
+                let met = |at: &Path| {
+                    other
+                        .config
+                        .publish
+                        .paths()
+                        .any(|theirs| overlap(at, theirs) && !(at == theirs && names_no_place(at)))
+                };
                 for (index, _) in one.config.publish.paths().enumerate().filter(|(_, at)| met(at)) {
                     let tables = one.publish.tables.iter().flatten();
                     let value = tables.filter_map(|table| table.values.get("at")).nth(index).unwrap_or(one.publish);

@@ -54,7 +54,7 @@ pub const GUARD: &[Key] = &[
     Key {
         name: "publish",
         default: "needed",
-        meaning: "where the whole volume is mounted; or a list of `{ from, at }`: directories of it, each at its own place",
+        meaning: "where the whole volume is mounted; or a list of `{ from, at }`: directories of it, each at its own place; `{volume}` in a place is the id of the EBS volume",
     },
     Key {
         name: "data_dir",

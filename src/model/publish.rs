@@ -1,10 +1,19 @@
 //! What of a volume is shown, and where.
 
+use super::VolumeId;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// The whole volume, as the one that is published there.
 pub const WHOLE: &str = ".";
+
+/// Stands in a place for the id of the volume, where EC2 or the node's ledger has to say first which one it is.
+pub const VOLUME: &str = "{volume}";
+
+/// Does the place depend on which volume it will be?
+pub fn names_no_place(at: &Path) -> bool {
+    at.as_os_str().as_encoded_bytes().windows(VOLUME.len()).any(|part| part == VOLUME.as_bytes())
+}
 
 /// One directory of the volume and its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +59,18 @@ impl Publish {
     /// `None` for no directory at all.
     pub fn directories(directories: Vec<PublishDir>) -> Option<Self> {
         (!directories.is_empty()).then_some(Publish(directories))
+    }
+
+    /// With the places that this volume has. Only an EBS volume's id is a name for a directory; any other stays out of paths.
+    pub fn of_volume(&self, volume: &VolumeId) -> Publish {
+        if !volume.is_ebs() {
+            return self.clone();
+        }
+        let place = |entry: &PublishDir| match entry.at.to_str() {
+            Some(at) => PublishDir { from: entry.from.clone(), at: at.replace(VOLUME, &volume.0).into() },
+            None => entry.clone(),
+        };
+        Publish(self.0.iter().map(place).collect())
     }
 
     pub fn entries(&self) -> &[PublishDir] {
@@ -104,6 +125,18 @@ mod tests {
     fn two() -> Publish {
         let entry = |from: &str, at: &str| PublishDir { from: from.into(), at: at.into() };
         Publish::directories(vec![entry("etcd", "/var/lib/etcd"), entry("a/b", "/srv/b")]).unwrap()
+    }
+
+    #[test]
+    fn a_place_that_the_volume_names_is_known_with_the_volume() {
+        let publish = Publish::whole("/mnt/master-{volume}");
+        let ebs = VolumeId::ebs("vol-0123456789abcdef0").unwrap();
+        assert!(publish.paths().all(names_no_place));
+        assert_eq!(publish.of_volume(&ebs), Publish::whole("/mnt/master-vol-0123456789abcdef0"));
+        assert!(!publish.of_volume(&ebs).paths().any(names_no_place));
+        // A local device's id is a path: it would lead somewhere else.
+        assert_eq!(publish.of_volume(&VolumeId("local:/dev/../etc".into())), publish);
+        assert_eq!(two().of_volume(&ebs), two());
     }
 
     #[test]

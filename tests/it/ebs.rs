@@ -127,6 +127,35 @@ fn a_volume_is_attached_found_by_its_serial_and_opened_and_opens_again_without_a
 }
 
 #[test]
+fn one_configuration_publishes_each_masters_volume_where_its_etcd_manager_looks() {
+    crate::needs_root!();
+    let mut world = World::new();
+    let named = "volume_tags = [\"KubernetesCluster=c\", \"k8s.io/etcd/main\"]";
+    let guard = |node: &Node, device| ec2::guard("main", named, device, &node.path("master-{volume}")).data_dir("data");
+    world.node.configure(&[guard(&world.node, &world.device)]);
+    let at = world.node.path(&format!("master-{}", world.volume));
+    world.node.start();
+    let status = world.node.await_open("main");
+    assert_eq!(status["publish"], json!(at), "{status:#}");
+    assert!(at.join("data/member").is_dir(), "the volume is not where etcd-manager looks");
+    // An agent that comes again finds it there, with and without a reboot, and the place sealed beneath.
+    assert_eq!(world.node.stop_agent(), Some(0));
+    world.node.start();
+    world.node.await_open("main");
+    world.node.reboot();
+    assert!(run_fails("touch", &at.join("x")), "the place is not sealed");
+    world.node.start();
+    let status = world.node.await_open("main");
+    assert_eq!(status["publish"], json!(at), "{status:#}");
+    assert!(!world.node.path("master-{volume}").exists(), "a place was made that is none");
+    assert_eq!(world.node.volhold(&["gate", "check", "main"]).code, Some(0));
+}
+
+fn run_fails(program: &str, path: &std::path::Path) -> bool {
+    !crate::common::output(program, &[&path.to_string_lossy()]).status.success()
+}
+
+#[test]
 fn a_volume_named_by_tags_is_found_and_after_a_reboot_known_without_any_cloud() {
     crate::needs_root!();
     let mut world = World::new();

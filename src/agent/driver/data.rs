@@ -5,6 +5,7 @@ use crate::agent::evidence::{Asked, start_evidence};
 use crate::agent::machine::{Event, Failure, State};
 use crate::agent::publish;
 use crate::agent::volume_root::{self, VolumeRoot};
+use crate::config::GuardConfig;
 use crate::fault::fault_point;
 use crate::gate::files;
 use crate::model::{Fact, Observed, Publish, PublishDir, ReasonCode, StartEvidence, StartKind, WHOLE, Why};
@@ -48,7 +49,7 @@ impl Driver {
 
     /// What of the volume is mounted where, as far as that is known.
     fn mounted(&self) -> Vec<PublishDir> {
-        if self.mounted.is_empty() { self.config.publish.entries().to_vec() } else { self.mounted.clone() }
+        if self.mounted.is_empty() { self.places().entries().to_vec() } else { self.mounted.clone() }
     }
 
     pub(super) async fn evidence(&mut self, root: Result<VolumeRoot, String>) -> StartEvidence {
@@ -117,7 +118,7 @@ impl Driver {
             return Event::Published(Err(failure(ReasonCode::MountFailed, "the volume is not mounted".to_owned())));
         };
         let plan = publish::Plan {
-            config: self.config.clone(),
+            config: GuardConfig { publish: self.places(), ..self.config.clone() },
             memory: self.memory.clone(),
             volume_id: self.volume_id(),
             fs_uuid: self.fs_uuid(),

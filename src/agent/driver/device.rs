@@ -13,6 +13,7 @@ use crate::fault::fault_point;
 use crate::gate::{claims, notify};
 use crate::model::{
     BootMillis, DeviceReading, DeviceSpec, GuardStatus, Mode, Observed, Progress, Reason, ReasonCode, Why,
+    names_no_place,
 };
 use crate::probe::ProbeRequest;
 use crate::worker::{self, Deadline};
@@ -119,7 +120,9 @@ impl Driver {
         if self.config.mode == Mode::Observe {
             return;
         }
-        for at in self.config.publish.paths().map(std::path::Path::to_owned).collect::<Vec<_>>() {
+        let places = self.places();
+        // Which volume it is, and so the place, may be known only later.
+        for at in places.paths().filter(|at| !names_no_place(at)).map(std::path::Path::to_owned).collect::<Vec<_>>() {
             match blocking(SHORT, move || seal::seal(&at)).await {
                 Ok(Ok(_sealed)) => {}
                 Ok(Err(error)) => {

@@ -81,6 +81,7 @@ impl Driver {
             (State::Open { data_dir: path, .. }, Some(mark)) if mark.data_dir == *path => Some(grown(data_dir, mark)),
             _as_it_was_read => data_dir,
         };
+        let places = self.places();
         GuardStatus {
             name: self.config.name.clone(),
             mode: self.config.mode,
@@ -91,8 +92,8 @@ impl Driver {
             volume: Some(self.volume_id()),
             device: self.guard.device().cloned(),
             fs_uuid: self.fs_uuid(),
-            publish: self.config.publish.main(self.config.data_dir.as_deref()).display().to_string(),
-            publish_dirs: directories(&self.config.publish),
+            publish: places.main(self.config.data_dir.as_deref()).display().to_string(),
+            publish_dirs: directories(&places),
             data_dir,
             reasons: self.guard.reasons().to_vec(),
             waits: self.guard.waits().cloned(),

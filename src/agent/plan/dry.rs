@@ -17,7 +17,8 @@ use crate::decide::format::FormatPermit;
 use crate::device::{ClaimError, Device, Sysfs, uses};
 use crate::model::{
     BootId, BootMillis, DeviceFacts, DeviceReading, DeviceSpec, DeviceUse, Fact, FilesystemFacts, FsUuid, Fstype, Mode,
-    Observed, PlanStep, PublishDir, Reason, ReasonCode, SnapshotPolicy, StartEvidence, StepAction, VolumeId, Why,
+    Observed, PlanStep, Publish, PublishDir, Reason, ReasonCode, SnapshotPolicy, StartEvidence, StepAction, VolumeId,
+    Why,
 };
 use crate::probe::ProbeRequest;
 use crate::worker::{self, Deadline};
@@ -486,8 +487,7 @@ impl<'a> Dry<'a> {
     /// read-only, over the superblock that is there.
     async fn mounted_root(&self) -> Result<VolumeRoot, String> {
         let fstype = self.config.fstype;
-        let entries =
-            if self.mounted.is_empty() { self.config.publish.entries().to_vec() } else { self.mounted.clone() };
+        let entries = if self.mounted.is_empty() { self.places().entries().to_vec() } else { self.mounted.clone() };
         let Some(devnum) = self.facts.as_ref().map(|facts| facts.devnum) else {
             return Err("the device is not known".to_owned());
         };
@@ -524,8 +524,13 @@ impl<'a> Dry<'a> {
         }
     }
 
+    fn places(&self) -> Publish {
+        self.config.publish.of_volume(&self.volume_id())
+    }
+
     async fn publish(&mut self, facts: &[Fact], data_dir: &str, create: bool) -> Answer {
-        let config = self.config.clone();
+        let places = self.places();
+        let config = GuardConfig { publish: places.clone(), ..self.config.clone() };
         let foreseen = match self.scene {
             // At the next boot nothing is mounted there.
             Scene::NextBoot => Ok(Ok(config.publish.entries().iter().map(|entry| (entry.clone(), false)).collect())),
@@ -537,7 +542,7 @@ impl<'a> Dry<'a> {
         let moved: Vec<(PublishDir, bool)> = match foreseen {
             Ok(Ok(moved)) => moved,
             Ok(Err(failure)) => {
-                for at in self.config.publish.paths() {
+                for at in places.paths() {
                     self.add(StepAction::Seal, words::seal(at, false), false, true, Vec::new());
                 }
                 return Answer::Event(Event::Published(Err(failure)));
@@ -562,9 +567,10 @@ impl<'a> Dry<'a> {
 
     /// Where etcd finds its data dir.
     fn place_of(&self, data_dir: &str) -> PathBuf {
-        let published = self.mounted.iter().chain(self.config.publish.entries());
+        let places = self.places();
+        let published = self.mounted.iter().chain(places.entries());
         let mut seen = published.filter_map(|entry| entry.place_of(data_dir));
-        seen.next().unwrap_or_else(|| self.config.publish.main(None).join(data_dir))
+        seen.next().unwrap_or_else(|| places.main(None).join(data_dir))
     }
 
     fn record(&mut self, facts: &[Fact]) {

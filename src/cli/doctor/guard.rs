@@ -12,7 +12,7 @@ use crate::install::files::Root;
 use crate::install::mark::{Owner, owner};
 use crate::install::mounters::{self, Mounter, Target};
 use crate::install::{Preset, units};
-use crate::model::{DevNum, DeviceSpec, EbsSpec, GuardName, Mode, Observed, PublishDir, Why};
+use crate::model::{DevNum, DeviceSpec, EbsSpec, GuardName, Mode, Observed, Publish, PublishDir, Why, names_no_place};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -56,13 +56,15 @@ pub fn checks(patient: &Patient<'_>, config: &GuardConfig) -> Vec<Check> {
     }
     checks.push(identity(patient, config));
     checks.push(other_mounters(patient, config));
-    checks.push(seal_of(config));
+    let reported = patient.reported(&config.name).and_then(|status| status.volume.as_ref());
+    let places = reported.map_or_else(|| config.publish.clone(), |volume| config.publish.of_volume(volume));
+    checks.push(seal_of(config, &places));
     let main = unit.as_ref().and_then(|shown| shown.seen()).and_then(|shown| shown.get("MainPID").parse::<u32>().ok());
     let main = main.filter(|pid| *pid != 0 && enabled.is_some_and(Preset::is_etcd_itself));
     let data_dir = open.as_ref().map(|open| open.place_of_data());
     let at = open
         .as_ref()
-        .map_or_else(|| config.publish.main(config.data_dir.as_deref()).to_owned(), |open| PathBuf::from(&open.at));
+        .map_or_else(|| places.main(config.data_dir.as_deref()).to_owned(), |open| PathBuf::from(&open.at));
     let sights = match (&open, &data_dir) {
         (Some(open), Some(data_dir)) => sights(&open.entries(), data_dir, main),
         (_, _) => Vec::new(),
@@ -181,13 +183,17 @@ pub fn target_in_image(config: &GuardConfig) -> Target {
 }
 
 /// Tries to write under each mount. The first that is not well, else the last.
-pub fn seal_of(config: &GuardConfig) -> Check {
-    let mut checks = config.publish.paths().map(|at| seal_at(config, at));
+pub fn seal_of(config: &GuardConfig, places: &Publish) -> Check {
+    let mut checks = places.paths().map(|at| seal_at(config, at));
     let first = checks.next().unwrap_or_else(|| Check::skip("seal", "nothing is published").of(&config.name));
     checks.fold(first, |told, next| if told.result == Outcome::Ok { next } else { told })
 }
 
 fn seal_at(config: &GuardConfig, at: &Path) -> Check {
+    if names_no_place(at) {
+        let why = format!("which volume it is, and so what {} is, is not known yet", at.display());
+        return Check::skip("seal", why).of(&config.name);
+    }
     let found = match seal::test_write(at) {
         Observed::Seen(WriteTest::Refused) => Observed::Seen(SealFound::Refused),
         Observed::Seen(WriteTest::Written) => Observed::Seen(SealFound::Written),

@@ -125,3 +125,23 @@ fn an_open_gate_keeps_what_it_publishes() {
         assert!(told.len() == 1 && told[0].contains("`publish`") && told[0].contains("etcd at /srv/a"), "{told:?}");
     }
 }
+
+#[test]
+fn a_place_may_wait_for_the_volumes_id_where_ec2_has_to_say_which_one_it_is() {
+    let guard = |name: &str, publish: &str| {
+        format!(
+            "[[guard]]\nname = \"{name}\"\nprovider = \"ebs\"\nvolume_tags = [\"c=x\", \"k8s.io/etcd/{name}\"]\npublish = \
+             \"{publish}\"\n"
+        )
+    };
+    let kops = |name| guard(name, "/mnt/master-{volume}");
+    // Two guards never have one volume.
+    let config = parse(&(kops("main") + &kops("events"))).unwrap();
+    assert_eq!(parse(&toml(&config, None)).unwrap(), config);
+    let below = problems(&(kops("main") + &guard("events", "/mnt/master-{volume}/x")));
+    assert!(below.iter().any(|problem| problem.message.contains("lie in one another")), "{below:?}");
+    for publish in ["\"/mnt/{volume}\"", "[{ from = \"etcd\", at = \"/srv/{volume}\" }]"] {
+        let (key, _, message) = wrong(publish, "");
+        assert!(key.starts_with("guard[0].publish") && message.contains("provider = \"ebs\""), "{key}: {message}");
+    }
+}
