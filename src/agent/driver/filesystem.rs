@@ -190,7 +190,6 @@ impl Driver {
             Ok(Err(error)) => Observed::Unknown(Why::Unreadable { detail: crate::agent::chain(&error) }),
             Err(stuck) => Observed::Unknown(stuck.why("reading the volume's ledger")),
         };
-        fault_point("after-ledger-read");
         Event::Remembered(Box::new(records))
     }
 
