@@ -126,6 +126,24 @@ fn an_empty_filesystem_that_volhold_made_may_start_fresh_until_it_held_data() {
 }
 
 #[test]
+fn a_filesystem_that_volhold_made_on_an_old_volume_is_asked_for_once() {
+    // A wiped volume reads as blank, and where nobody is left who remembers it, only its age tells it from a new one.
+    let made = Records { formatted: vec![uuid(1)], fs_uuids: vec![uuid(1)], ..Records::default() };
+    let old = |volume, records: &Records| StartEvidence {
+        age: Observed::Seen(VolumeAge::Old),
+        ..with_records(volume, records.clone())
+    };
+    assert_eq!(held_as(&old(reading(vec![], None), &made)), [BlankReplacement]);
+    // A start was allowed when it was young, or there is what that etcd has made: still the same start.
+    let allowed = Records { fresh_allowed: vec![uuid(1)], ..made.clone() };
+    assert_eq!(starts(&old(reading(vec![], None), &allowed)), StartKind::Fresh);
+    let begun = || reading(vec![bootstrapped("default")], selects("default", SelectedBy::Config, true));
+    assert_eq!(starts(&old(begun(), &made)), StartKind::Fresh);
+    let answered = Records { adoption: Some(Adoption::Replacement), answered: true, ..made };
+    assert_eq!(starts(&old(reading(vec![], None), &answered)), StartKind::Adopted);
+}
+
+#[test]
 fn an_mkfs_of_ours_whose_end_was_not_recorded_counts_as_made_here() {
     let intent = |number| crate::model::OpenIntent {
         fs_uuid: uuid(number),
@@ -169,12 +187,11 @@ fn sibling(n: u8, created: Option<i64>, attached: Option<i64>) -> Sibling {
         member: format!("m{n}"),
         created: created.map(before),
         attached: attached.map(before),
-        ran: Vec::new(),
     }
 }
 
 fn among(of: Vec<Sibling>) -> Observed<Siblings> {
-    Observed::Seen(Siblings::Listed { created: time(), me: Some("a".into()), of })
+    Observed::Seen(Siblings::Listed { created: time(), of })
 }
 
 /// Nothing on a young volume, with these others in its cluster.
@@ -820,19 +837,4 @@ fn each_answer_lifts_what_it_speaks_of() {
 fn an_adoption_without_anything_to_adopt_is_a_fresh_start() {
     let adopted = Records { adoption: Some(Adoption::Identity), ..Records::default() };
     assert_eq!(starts(&with_records(reading(vec![], None), adopted)), StartKind::Fresh);
-}
-
-#[test]
-fn an_empty_volume_of_a_member_that_others_remember_stands_in_for_another() {
-    // Made together with the others, and yet not the first of its member.
-    let with = |ran: &[&str]| {
-        let ran = ran.iter().map(|name| (*name).to_owned()).collect();
-        nothing_among(among(vec![Sibling { ran, ..sibling(2, Some(0), None) }]))
-    };
-    for ran in [&["etcd-a"][..], &["a"], &["etcd-b", "etcd-events-a"]] {
-        assert_eq!(held_as(&with(ran)), [BlankReplacement], "{ran:?}");
-    }
-    for ran in [&[][..], &["etcd-b"], &["etcd-aa", "ba", "a-b"]] {
-        assert_eq!(starts(&with(ran)), StartKind::Fresh, "{ran:?}");
-    }
 }
