@@ -23,7 +23,6 @@ pub(super) fn on_looked(guard: &mut Guard, evidence: StartEvidence) -> Vec<Actio
         }
         (Mode::Enforce, StartVerdict::Start { how, data_dir, warnings }) => {
             guard.warnings = warnings;
-            let facts = facts_of(how, &data_dir, &evidence);
             let was_open = match &guard.state {
                 State::Open { .. } => true,
                 State::Discovering
@@ -35,6 +34,12 @@ pub(super) fn on_looked(guard: &mut Guard, evidence: StartEvidence) -> Vec<Actio
                 | State::Held { .. }
                 | State::Observing { .. } => false,
             };
+            let mut facts = facts_of(how, &data_dir, &evidence);
+            if was_open || guard.gate_was_open() {
+                // Still the allowance that the gate was opened with. Said again at every look, it would fill both ledgers for as
+                // long as etcd writes nothing.
+                facts.retain(|fact| !is_fresh_allowed(fact));
+            }
             let doubts = doubts_about(how, &guard.warnings);
             let decision = |guard: &Guard| if guard.would_hold() { doubted(guard) } else { opened(guard) };
             if was_open {
@@ -142,6 +147,10 @@ fn doubts_about(how: StartKind, warnings: &[Reason]) -> Vec<Reason> {
         return Vec::new();
     }
     warnings.iter().filter(|warning| HOLD.contains(&warning.code)).cloned().collect()
+}
+
+fn is_fresh_allowed(fact: &Fact) -> bool {
+    matches!(fact, Fact::FreshAllowed { .. })
 }
 
 /// What a start is to be remembered by: whose data it is, and that there is data. How far it got follows as marks, once

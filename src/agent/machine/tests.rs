@@ -643,6 +643,32 @@ fn an_etcd_that_runs_on_an_empty_dir_beside_the_old_data_is_doubted_and_not_stop
 }
 
 #[test]
+fn a_fresh_start_is_allowed_once_and_not_at_every_look() {
+    let looked = || Event::Looked(Box::new(evidence(volume(Vec::new()), Observed::Seen(Records::default()))));
+    let told = |actions: &[Action]| {
+        let facts = actions.iter().filter_map(|action| match action {
+            Action::OpenGate { facts, .. } | Action::Publish { facts, .. } => Some(facts),
+            _other => None,
+        });
+        facts.flatten().filter(|fact| matches!(fact, Fact::FreshAllowed { .. })).count()
+    };
+    for gate_open in [false, true] {
+        let guard = Guard::new(policy(Mode::Enforce, FormatPolicy::Never, Fstype::Ext4));
+        let (guard, _) = step(guard, Event::LookAgain);
+        let records = Observed::Seen(Records::default());
+        let (guard, _) = step(guard, Event::Found(Box::new(found(Place::Mounted, records, gate_open))));
+        let (guard, actions) = step(guard, looked());
+        // An agent that is started anew finds the gate open, and the allowance on record.
+        assert_eq!(told(&actions), usize::from(!gate_open), "{actions:?}");
+        for _look in 0..3 {
+            let (guard, _) = step(guard.clone(), Event::LookAgain);
+            let (guard, actions) = step(guard, looked());
+            assert_eq!((guard.gate(), told(&actions)), (Gate::Open, 0), "{actions:?}");
+        }
+    }
+}
+
+#[test]
 fn answers_that_come_late_change_nothing() {
     let held =
         step(Guard::new(policy(Mode::Enforce, FormatPolicy::IfBlank, Fstype::Ext4)), Event::NotFound(reason())).0;
