@@ -9,6 +9,8 @@
 //!      any of them → Held(reasons) → back, when the evidence changes or a person decides
 //! ```
 
+#[cfg(test)]
+mod checker;
 /// The steps until a filesystem stands or may be made.
 mod examining;
 /// Whose device it is.

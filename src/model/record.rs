@@ -136,7 +136,7 @@ impl HighWater {
 }
 
 /// What a person adopts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Adoption {
     /// What is there now is right: pin its identity.
