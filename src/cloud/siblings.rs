@@ -16,11 +16,13 @@ pub fn siblings(own: &Volume, cluster: &Cluster, answered: &[Volume]) -> Observe
         .filter_map(|volume| {
             let member = cluster.member(&volume.tags)?;
             let attached = volume.attachments.iter().filter_map(|attached| attached.since).min();
-            Some(Sibling { volume: volume.id.clone(), member: member.me, created: volume.created, attached })
+            let ran = super::witness::of_tags(&volume.tags).map(|witness| witness.ran).unwrap_or_default();
+            Some(Sibling { volume: volume.id.clone(), member: member.me, created: volume.created, attached, ran })
         })
         .collect();
     of.sort_by(|one, other| one.volume.cmp(&other.volume));
-    Observed::Seen(Siblings::Listed { created, of })
+    let me = cluster.member(&own.tags).map(|member| member.me);
+    Observed::Seen(Siblings::Listed { created, me, of })
 }
 
 fn is_gone(state: &VolumeState) -> bool {
@@ -48,6 +50,7 @@ mod tests {
         let own = volume("vol-1", "one", "a/a,b,c");
         let cluster = Cluster::of(&own.tags).unwrap();
         let mut attached = volume("vol-2", "one", "b/a,b,c");
+        attached.tags.insert("volhold/ran".to_owned(), "etcd-a etcd-b".to_owned());
         attached.attachments.push(Attached {
             instance: InstanceId("i-2".to_owned()),
             device: None,
@@ -65,12 +68,13 @@ mod tests {
             Volume { state: VolumeState::Deleting, ..volume("vol-5", "one", "b/a,b,c") },
             volume("vol-6", "one", "nonsense"),
         ];
-        let Observed::Seen(Siblings::Listed { created, of }) = siblings(&own, &cluster, &answered) else {
+        let Observed::Seen(Siblings::Listed { created, me, of }) = siblings(&own, &cluster, &answered) else {
             unreachable!("they are listed")
         };
-        assert_eq!(Some(created), own.created);
+        assert_eq!((Some(created), me.as_deref()), (own.created, Some("a")));
         let told: Vec<(&str, &str, Option<Time>)> =
             of.iter().map(|sibling| (sibling.volume.0.as_str(), sibling.member.as_str(), sibling.attached)).collect();
+        assert_eq!(of[0].ran, ["etcd-a", "etcd-b"]);
         assert_eq!(told, [("vol-2", "b", Time::from_unix(1_800_000_100)), ("vol-7", "c", None)]);
     }
 

@@ -20,6 +20,7 @@ const FORMATTED: &str = "volhold/formatted";
 const CLUSTER: &str = "volhold/cluster-id";
 const MEMBER: &str = "volhold/member-id";
 const DATA_DIR: &str = "volhold/data-dir";
+const RAN: &str = "volhold/ran";
 const PROGRESS: &str = "volhold/progress";
 const SEEN: &str = "volhold/seen";
 /// Who had the volume.
@@ -41,6 +42,10 @@ pub fn of_tags(tags: &BTreeMap<String, String>) -> Option<Witness> {
             CLUSTER => set(&mut witness.cluster_id, value.parse::<ClusterId>().ok()),
             MEMBER => set(&mut witness.member_id, value.parse::<MemberId>().ok()),
             DATA_DIR => set(&mut witness.data_dir, Some(value.clone()).filter(|dir| !dir.is_empty())),
+            RAN => {
+                witness.ran = value.split(' ').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+                true
+            }
             PROGRESS => set(&mut witness.mark, progress(value)),
             SEEN => set(&mut witness.seen_at, time(value)),
             HOLDER => set(&mut witness.holder, Some(value.clone())),
@@ -73,11 +78,14 @@ pub fn tags(witness: &Witness) -> Vec<(&'static str, String)> {
         cluster_id,
         member_id,
         data_dir,
+        ran,
         mark,
         seen_at,
         holder,
         not_understood: _,
     } = witness;
+    // A name with a space in it would be two.
+    let ran = ran.iter().all(|name| !name.contains(' ')).then(|| ran.join(" "));
     let all = [
         (VOLUME, volume.as_ref().map(ToString::to_string)),
         (FILESYSTEM, fs_uuid.map(|uuid| uuid.to_string())),
@@ -85,6 +93,7 @@ pub fn tags(witness: &Witness) -> Vec<(&'static str, String)> {
         (CLUSTER, cluster_id.map(|id| id.to_string())),
         (MEMBER, member_id.map(|id| id.to_string())),
         (DATA_DIR, data_dir.clone()),
+        (RAN, ran),
         (PROGRESS, mark.as_ref().map(in_words)),
         (SEEN, seen_at.map(|at| at.to_string())),
         (HOLDER, holder.clone()),
@@ -179,6 +188,7 @@ mod tests {
             cluster_id: mark.cluster_id,
             member_id: mark.member_id,
             data_dir: Some(mark.data_dir.clone()),
+            ran: vec!["etcd-a".to_owned(), "etcd-b".to_owned()],
             mark: Some(mark),
             seen_at: Time::from_unix(1_800_000_300),
             holder: Some("i-0123456789abcdef0 main".to_owned()),

@@ -52,7 +52,8 @@ pub enum Siblings {
     /// There is no provider, or nothing on the volume names its cluster.
     NotNamed,
     /// All that the provider lists. `created`: this volume itself, by the same clock.
-    Listed { created: Time, of: Vec<Sibling> },
+    /// `me`: the member that this volume is of, as its own tag says.
+    Listed { created: Time, me: Option<String>, of: Vec<Sibling> },
 }
 
 impl Siblings {
@@ -70,6 +71,9 @@ pub struct Sibling {
     pub created: Option<Time>,
     /// Since when an instance has it.
     pub attached: Option<Time>,
+    /// Members of etcd that have run, as volhold's tags on that volume remember them.
+    #[serde(default)]
+    pub ran: Vec<String>,
 }
 
 /// The numbers and wishes of the start decision.

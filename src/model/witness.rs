@@ -18,6 +18,9 @@ pub struct Witness {
     pub member_id: Option<MemberId>,
     /// Relative to the volume's root.
     pub data_dir: Option<String>,
+    /// Names of the cluster's members that have run (they have client URLs), as this member knew them.
+    #[serde(default)]
+    pub ran: Vec<String>,
     /// Durable progress when they were written. `None`: no data was seen so far.
     pub mark: Option<HighWater>,
     /// When they were last written.
@@ -79,6 +82,7 @@ impl Records {
             cluster_id,
             member_id,
             data_dir,
+            ran: _,
             mark,
             seen_at,
             holder: _,

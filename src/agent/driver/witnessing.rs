@@ -33,6 +33,18 @@ impl Driver {
         });
     }
 
+    /// The members that have run, as the data dir in use names them.
+    fn have_run(&self) -> Vec<String> {
+        let reading = self.guard.start_evidence().and_then(|evidence| evidence.volume.seen());
+        let selected = reading.and_then(|reading| {
+            let selected = &reading.selected.as_ref()?.path;
+            reading.data_dirs.iter().find(|dir| dir.path == *selected)?.fingerprint.as_ref()
+        });
+        let members = selected.map_or(&[][..], |print| &print.members);
+        let ran = members.iter().filter(|member| !member.client_urls.is_empty() && !member.name.is_empty());
+        ran.map(|member| member.name.clone()).collect()
+    }
+
     /// Of an open gate whose volume is one of EC2's.
     pub(super) fn remember(&mut self) {
         let ours = match (&self.provider, &self.guard.state, self.config.mode) {
@@ -56,6 +68,7 @@ impl Driver {
             cluster_id: pin.map(|pin| pin.cluster_id),
             member_id: pin.map(|pin| pin.member_id),
             data_dir: pin.map(|pin| pin.data_dir.clone()),
+            ran: self.have_run(),
             mark: records.high_water.clone().filter(|mark| of_pin((mark.cluster_id, mark.member_id))),
             seen_at: None,
             holder: None,

@@ -392,7 +392,7 @@ fn start_lines(start: &StartEvidence, superblock_shown: bool) -> Vec<EvidenceLin
     }
     match siblings {
         Observed::Seen(Siblings::NotNamed) | Observed::Unknown(Why::NotRun { .. }) => {}
-        Observed::Seen(Siblings::Listed { created, of }) => {
+        Observed::Seen(Siblings::Listed { created, me: _, of }) => {
             let says = match of.iter().filter_map(|sibling| sibling.created).min() {
                 None => format!("made at {created}; no other volume of its cluster is known"),
                 Some(oldest) => {

@@ -184,15 +184,36 @@ pub fn by_witness(
     }
 }
 
+/// A volume on which it stands that this member has run, and under which name. kops names the volumes `a`, `b`, and
+/// the etcds on them `etcd-a`, `etcd-events-a`.
+fn remembers<'s>(of: &'s [Sibling], me: &str) -> Option<(&'s Sibling, &'s str)> {
+    let mine = |name: &str| name.strip_suffix(me).is_some_and(|rest| rest.is_empty() || rest.ends_with('-'));
+    of.iter().find_map(|sibling| {
+        let name = sibling.ran.iter().find(|name| mine(name))?;
+        Some((sibling, name.as_str()))
+    })
+}
+
 /// A new cluster's volumes are made together. One that is empty while another member's was there long before stands in for
 /// one that held data, also where volhold itself has just made the filesystem on it.
 pub fn among_siblings(situation: &Situation<'_>, siblings: &Observed<Siblings>, objections: &mut Objections) {
     let what = "when the other members' volumes were made, which tells a new cluster from a replaced volume,";
-    let (created, of) = match siblings {
+    let (created, me, of) = match siblings {
         Observed::Seen(Siblings::NotNamed) => return,
-        Observed::Seen(Siblings::Listed { created, of }) => (*created, of),
+        Observed::Seen(Siblings::Listed { created, me, of }) => (*created, me, of),
         Observed::Unknown(why) => return objections.add(Kind::NotFresh, unknown(what, why)),
     };
+    if let Some((sibling, name)) = me.as_deref().and_then(|me| remembers(of, me)) {
+        let message = format!(
+            "there is nothing in {}, and tags on {} of member {} of the same cluster say that the member `{name}` has run: this \
+             volume stands in for the one that held its data",
+            situation.selected_in_words(),
+            sibling.volume,
+            sibling.member
+        );
+        let detail = json!({ "created": created, "sibling": sibling });
+        return objections.add(Kind::NotFresh, Reason::new(ReasonCode::BlankReplacement, message).with_detail(detail));
+    }
     let earlier = |at: Option<Time>| at.is_some_and(|at| created.unix().saturating_sub(at.unix()) > TOGETHER);
     let older: Vec<&Sibling> =
         of.iter().filter(|sibling| earlier(sibling.created) || earlier(sibling.attached)).collect();

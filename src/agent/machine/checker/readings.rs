@@ -268,8 +268,14 @@ fn volume_reading(data: Data, aside: Data) -> VolumeReading {
 fn siblings(older: bool) -> Siblings {
     let an_hour = Time::from_unix(now().unix() - 7200).expect("a time");
     let created = if older { an_hour } else { now() };
-    let other = Sibling { volume: volume_id(9), member: "other".into(), created: Some(created), attached: None };
-    Siblings::Listed { created: now(), of: vec![other] }
+    let other = Sibling {
+        volume: volume_id(9),
+        member: "other".into(),
+        created: Some(created),
+        attached: None,
+        ran: Vec::new(),
+    };
+    Siblings::Listed { created: now(), me: None, of: vec![other] }
 }
 
 fn knowledge(provider: Provider) -> Knowledge {

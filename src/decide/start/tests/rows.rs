@@ -187,11 +187,12 @@ fn sibling(n: u8, created: Option<i64>, attached: Option<i64>) -> Sibling {
         member: format!("m{n}"),
         created: created.map(before),
         attached: attached.map(before),
+        ran: Vec::new(),
     }
 }
 
 fn among(of: Vec<Sibling>) -> Observed<Siblings> {
-    Observed::Seen(Siblings::Listed { created: time(), of })
+    Observed::Seen(Siblings::Listed { created: time(), me: Some("a".into()), of })
 }
 
 /// Nothing on a young volume, with these others in its cluster.
@@ -837,4 +838,19 @@ fn each_answer_lifts_what_it_speaks_of() {
 fn an_adoption_without_anything_to_adopt_is_a_fresh_start() {
     let adopted = Records { adoption: Some(Adoption::Identity), ..Records::default() };
     assert_eq!(starts(&with_records(reading(vec![], None), adopted)), StartKind::Fresh);
+}
+
+#[test]
+fn an_empty_volume_of_a_member_that_others_remember_stands_in_for_another() {
+    // Made together with the others, and yet not the first of its member.
+    let with = |ran: &[&str]| {
+        let ran = ran.iter().map(|name| (*name).to_owned()).collect();
+        nothing_among(among(vec![Sibling { ran, ..sibling(2, Some(0), None) }]))
+    };
+    for ran in [&["etcd-a"][..], &["a"], &["etcd-b", "etcd-events-a"]] {
+        assert_eq!(held_as(&with(ran)), [BlankReplacement], "{ran:?}");
+    }
+    for ran in [&[][..], &["etcd-b"], &["etcd-aa", "ba", "a-b"]] {
+        assert_eq!(starts(&with(ran)), StartKind::Fresh, "{ran:?}");
+    }
 }
