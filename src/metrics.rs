@@ -44,6 +44,12 @@ pub struct Measured {
     pub bypassed: bool,
     /// Bytes of the mounted filesystem.
     pub filesystem_size: Option<u64>,
+    /// Bytes of it that processes which are not root's can still write.
+    pub filesystem_available: Option<u64>,
+    /// Its inodes. `None` also for a filesystem that makes them as they are needed and names no number.
+    pub files: Option<u64>,
+    /// Those that are left.
+    pub files_free: Option<u64>,
 }
 
 /// All that a text is made of.

@@ -16,7 +16,7 @@ packages=(
     fuse3 python3-fuse                         # disks whose reads fail
     zstd tar procps                            # to unpack test data
     systemd-container debootstrap              # machines with a real systemd
-    prometheus                                 # promtool, for alert rules and metrics
+    prometheus jsonnet                         # alert rules, metrics and the dashboard, as those who get them read them
     python3 python3-venv                       # the simulator of EC2, which comes from PyPI
 )
 

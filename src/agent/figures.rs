@@ -14,6 +14,7 @@ use crate::gate::files::{Published, bypass, read_published};
 use crate::gate::textfile::write_textfile;
 use crate::metrics::{Measured, MetricsError, Sources, text};
 use crate::model::{BootId, DevNum, GuardName, GuardStatus, Time};
+use rustix::fs::StatVfs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -148,12 +149,16 @@ fn measure(run: &Path, boot_id: &BootId, guards: &[GuardStatus]) -> BTreeMap<Gua
             table.as_ref().map(|table| table.iter().filter(|mount| Some(mount.devnum) == devnum).collect());
         // One for each directory that is published; how they are spelt is not compared.
         let wanted = guard.publish_dirs.len().max(1);
-        let size = own.iter().flatten().next().and_then(|mount| filesystem_size(&mount.at, mount.devnum));
+        let space = own.iter().flatten().next().and_then(|mount| filesystem_space(&mount.at, mount.devnum));
+        let inodes = space.as_ref().filter(|space| space.f_files > 0);
         let measured = Measured {
             mounted: own.map(|own| own.len() >= wanted),
             published: published.is_some(),
             bypassed: bypass(run, &guard.name).is_some(),
-            filesystem_size: size,
+            filesystem_size: space.as_ref().map(|space| space.f_blocks.saturating_mul(space.f_frsize)),
+            filesystem_available: space.as_ref().map(|space| space.f_bavail.saturating_mul(space.f_frsize)),
+            files: inodes.map(|space| space.f_files),
+            files_free: inodes.map(|space| space.f_ffree),
         };
         (guard.name.clone(), measured)
     };
@@ -165,10 +170,10 @@ fn devnum(guard: &GuardStatus, published: Option<&Published>) -> Option<DevNum> 
     published.map(|published| published.devnum).or_else(|| guard.device.as_ref().map(|device| device.devnum))
 }
 
-/// Bytes. `None`: another filesystem has been mounted over it, or it does not say.
-fn filesystem_size(at: &Path, devnum: DevNum) -> Option<u64> {
+/// `None`: another filesystem has been mounted over it, or it does not say.
+fn filesystem_space(at: &Path, devnum: DevNum) -> Option<StatVfs> {
     let root = std::fs::File::open(at).ok()?;
     let stat = rustix::fs::fstat(&root).ok()?;
     let space = rustix::fs::fstatvfs(&root).ok()?;
-    (DevNum::from_dev_t(stat.st_dev) == devnum).then(|| space.f_blocks.saturating_mul(space.f_frsize))
+    (DevNum::from_dev_t(stat.st_dev) == devnum).then_some(space)
 }

@@ -3,6 +3,7 @@
 use super::table::{self, Metric};
 use super::{Measured, Sample, Sources, Verdict};
 use crate::model::{Gate, GuardName, GuardStatus, Mode, ReasonCode};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Every value of every metric.
 pub(super) fn samples(sources: &Sources<'_>) -> Vec<Sample> {
@@ -62,12 +63,16 @@ impl Collected {
         self.add(&table::GATE_OPEN, &[name], bit(guard.gate == Gate::Open));
         self.add(&table::WOULD_HOLD, &[name], bit(guard.would_hold));
         self.verdicts(name, &verdicts(guard));
+        self.remarks(guard);
         self.info(guard);
         self.add(&table::VOLUME_ATTACHED, &[name], bit(guard.device.is_some()));
         self.add_known(&table::VOLUME_MOUNTED, name, measured.mounted.map(bit));
         self.add(&table::VOLUME_PUBLISHED, &[name], bit(measured.published));
         self.add_known(&table::VOLUME_SIZE, name, guard.device.as_ref().map(|device| whole(device.size)));
         self.add_known(&table::FILESYSTEM_SIZE, name, measured.filesystem_size.map(whole));
+        self.add_known(&table::FILESYSTEM_AVAILABLE, name, measured.filesystem_available.map(whole));
+        self.add_known(&table::FILESYSTEM_FILES, name, measured.files.map(whole));
+        self.add_known(&table::FILESYSTEM_FILES_FREE, name, measured.files_free.map(whole));
         let figures = &guard.figures;
         self.add_known(&table::FORMAT_TIME, name, figures.formatted_at.map(|at| seconds(at.unix())));
         self.add_known(&table::PINNED_TIME, name, figures.pinned_at.map(|at| seconds(at.unix())));
@@ -86,6 +91,28 @@ impl Collected {
         let print = guard.data_dir.as_ref().and_then(|dir| dir.fingerprint.as_ref());
         let members = print.map(|print| print.members.len()).filter(|members| *members > 0);
         self.add_known(&table::MEMBERS, name, members.map(count));
+        let backend = print.and_then(|print| print.backend.as_ref());
+        self.add_known(&table::BACKEND_SIZE, name, backend.map(|backend| whole(backend.size)));
+        let mut steps: BTreeMap<&str, u64> = BTreeMap::new();
+        for timing in &guard.timings {
+            let sum = steps.entry(timing.step.as_str()).or_default();
+            *sum = sum.saturating_add(timing.us);
+        }
+        for (step, us) in steps {
+            self.add(&table::STEP_DURATION, &[name, step], whole(us) / 1e6);
+        }
+        let written = guard.witness.as_ref().and_then(|witness| witness.written_at);
+        self.add_known(&table::WITNESS_TIME, name, written.map(|at| seconds(at.unix())));
+    }
+
+    /// Each code once, whatever tells it.
+    fn remarks(&mut self, guard: &GuardStatus) {
+        let trouble = guard.witness.as_ref().and_then(|witness| witness.trouble.as_ref());
+        let told = guard.warnings.iter().chain(&guard.waits).chain(trouble);
+        let codes: BTreeSet<&str> = told.map(|reason| reason.code.as_str()).collect();
+        for code in codes {
+            self.add(&table::GUARD_WARNING, &[guard.name.as_str(), code], 1.0);
+        }
     }
 
     fn info(&mut self, guard: &GuardStatus) {

@@ -50,6 +50,8 @@ metrics! {
         "1 for each reason for which the guard is held or would be, grouped by verdict; verdicts that are not the case are 0 with an empty reason.";
     WOULD_HOLD = Gauge Stable "volhold_guard_would_hold" { "guard" }
         "1 when there are reasons to hold: held, or open and doubted, or observed and in doubt.";
+    GUARD_WARNING = Gauge Stable "volhold_guard_warning" { "guard", "reason" }
+        "1 for each remark that holds nothing: warnings, what a volume on its way is waited for, why its tags are not written. Gone when it is over.";
     GUARD_INFO = Gauge Stable "volhold_guard_info"
         { "guard", "mode", "volume_id", "fs_uuid", "cluster_id", "member_id", "mountpoint" }
         "Always 1; ids to join by guard. Empty where not known.";
@@ -63,6 +65,12 @@ metrics! {
         "Size of the guard's device.";
     FILESYSTEM_SIZE = Gauge Stable "volhold_filesystem_size_bytes" { "guard" }
         "Size of the mounted filesystem, without what it needs for itself.";
+    FILESYSTEM_AVAILABLE = Gauge Stable "volhold_filesystem_available_bytes" { "guard" }
+        "What is left on the mounted filesystem for processes that are not root's.";
+    FILESYSTEM_FILES = Gauge Stable "volhold_filesystem_files" { "guard" }
+        "Inodes of the mounted filesystem.";
+    FILESYSTEM_FILES_FREE = Gauge Stable "volhold_filesystem_files_free" { "guard" }
+        "Inodes that are left.";
     FORMAT_TIME = Gauge Stable "volhold_volume_format_timestamp_seconds" { "guard" }
         "When volhold last made a filesystem on this volume. Not there where it never did.";
     PINNED_TIME = Gauge Stable "volhold_cluster_pinned_timestamp_seconds" { "guard" }
@@ -75,6 +83,12 @@ metrics! {
         "Revision of the selected data dir as last read from its backend file.";
     MEMBERS = Gauge Stable "volhold_data_dir_members" { "guard" }
         "Members of the cluster by the selected data dir, learners too.";
+    BACKEND_SIZE = Gauge Stable "volhold_data_dir_backend_bytes" { "guard" }
+        "Size of the selected data dir's backend file when it was last examined as a whole.";
+    STEP_DURATION = Gauge Alpha "volhold_step_duration_seconds" { "guard", "step" }
+        "What each step of the last way from looking for the device to a verdict took; a step that was taken twice counts with its sum.";
+    WITNESS_TIME = Gauge Stable "volhold_witness_written_timestamp_seconds" { "guard" }
+        "When this agent last wrote the tags in which EC2 remembers the volume. Not there where it has not.";
     HOLD_SECONDS = Counter Stable "volhold_hold_seconds_total" { "guard" }
         "Time in which this agent kept etcd back, waiting or held.";
     FORMAT_REFUSALS = Counter Stable "volhold_format_refusals_total" { "guard", "reason" }

@@ -9,7 +9,7 @@
 )]
 
 use super::*;
-use crate::model::{Figures, Gate, GuardStatus, Mode, Reason, ReasonCode, StateName};
+use crate::model::{Figures, Gate, GuardStatus, Mode, Reason, ReasonCode, StateName, Timing, WitnessStatus};
 use std::time::Duration;
 
 fn guard(name: &str, gate: Gate, codes: &[ReasonCode]) -> GuardStatus {
@@ -133,6 +133,29 @@ fn an_identity_is_another_one_as_soon_as_a_reason_or_a_warning_says_so() {
     let warned = vec![Reason::new(ReasonCode::IdentityChanged, "why")];
     assert_eq!(value(GuardStatus { warnings: warned, ..guard("main", Gate::Open, &[]) }), Some(false));
     assert_eq!(value(guard("main", Gate::Open, &[])), None, "nothing was read");
+}
+
+#[test]
+fn remarks_are_told_once_each_by_their_code_and_steps_by_their_sum() {
+    let reason = |code| Reason::new(code, "why");
+    let timing = |us| Timing { step: "fsck".to_owned(), us };
+    let remarked = GuardStatus {
+        warnings: vec![reason(ReasonCode::DeletedWithInstance), reason(ReasonCode::Throttled)],
+        waits: Some(reason(ReasonCode::Throttled)),
+        witness: Some(WitnessStatus {
+            written_at: Time::from_unix(1_600_000_000),
+            trouble: Some(reason(ReasonCode::WitnessUnreachable)),
+        }),
+        timings: vec![timing(1_500_000), timing(250_000)],
+        ..guard("main", Gate::Waiting, &[])
+    };
+    let lines = told(&status(vec![remarked]), &[], &Tally::default(), Instant::now());
+    for code in ["deleted-with-instance", "throttled", "witness-unreachable"] {
+        has(&lines, &format!(r#"volhold_guard_warning{{guard="main",reason="{code}"}} 1"#));
+    }
+    assert_eq!(lines.iter().filter(|line| line.starts_with("volhold_guard_warning{")).count(), 3);
+    has(&lines, r#"volhold_step_duration_seconds{guard="main",step="fsck"} 1.75"#);
+    has(&lines, r#"volhold_witness_written_timestamp_seconds{guard="main"} 1600000000"#);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod cli;
 mod common;
 mod container;
 mod crash;
+mod dashboard;
 mod decide_corpus;
 mod device;
 #[cfg(feature = "aws")]

@@ -6,11 +6,13 @@ use crate::common::node::{PATIENCE, await_change};
 use crate::common::{Guard, Loop, Node, Tmp, disk, run};
 use crate::http::client::{get, socket, status_beside};
 use disk::MIB;
+use serde_json::Value;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use volhold::metrics::table;
+use volhold::model::ReasonCode;
 
 /// The value of one sample. Labels in the order of their names, as the text has them.
 fn value(text: &str, sample: &str) -> Option<f64> {
@@ -109,7 +111,12 @@ fn a_scrape_of_an_open_and_a_held_guard_says_what_is_so() {
     assert!(filesystem > (80 * MIB) as f64 && filesystem <= (160 * MIB) as f64, "{filesystem}");
     assert!(value(&text, r#"volhold_hold_seconds_total{guard="events"}"#).expect("counted") > 0.0);
     let lines = text.lines().filter(|line| !line.starts_with('#')).count();
-    assert!(lines < 120, "{lines} series for two guards:\n{text}");
+    assert!(lines < 160, "{lines} series for two guards:\n{text}");
+    let available = value(&text, r#"volhold_filesystem_available_bytes{guard="main"}"#).expect("mounted");
+    assert!(available > 0.0 && available < filesystem, "{available} of {filesystem}");
+    let inodes = |what: &str| value(&text, &format!(r#"volhold_filesystem_{what}{{guard="main"}}"#)).expect("ext4");
+    assert!(inodes("files_free") > 0.0 && inodes("files_free") < inodes("files"), "{text}");
+    assert!(value(&text, r#"volhold_step_duration_seconds{guard="main",step="mkfs"}"#).expect("done") > 0.0, "{text}");
 
     // A gate that a person has opened by hand is told, here and in the status.
     std::fs::write(node.path("run/bypass/events"), "the night of the test").expect("what volhold-bypass leaves");
@@ -199,6 +206,25 @@ fn the_textfile_directory_gets_the_same_and_is_never_a_reason_to_hold() {
     assert!(check.code == Some(78) && check.stderr.contains("on the volume of guard `main`"), "{check:#?}");
 }
 
+/// The forms in which the rules are delivered, beside the file itself.
+#[track_caller]
+fn jsonnet(expression: &str) -> String {
+    let dir = rules();
+    run("jsonnet", &["--jpath", dir.to_str().expect("a path"), "--exec", expression])
+}
+
+/// The tests of the rules, with these rules.
+#[track_caller]
+fn rules_pass(rules_text: &str) {
+    let tmp = Tmp::new();
+    let tests = std::fs::read_to_string(rules().join("volhold.rules.test.yml")).expect("the tests");
+    let (rules, tests_at) = (tmp.join("volhold.rules.yml"), tmp.join("volhold.rules.test.yml"));
+    std::fs::write(&rules, rules_text).expect("the rules");
+    std::fs::write(&tests_at, tests).expect("the tests");
+    run("promtool", &["check", "rules", "--lint=all", "--lint-fatal", rules.to_str().expect("a path")]);
+    run("promtool", &["test", "rules", tests_at.to_str().expect("a path")]);
+}
+
 #[test]
 fn the_alert_rules_fire_when_they_must_and_only_then() {
     let dir = rules();
@@ -207,19 +233,59 @@ fn the_alert_rules_fire_when_they_must_and_only_then() {
     run("promtool", &["test", "rules", &path("volhold.rules.test.yml")]);
 }
 
+const OPERATOR_FORM: &str = "\
+# Made of volhold.rules.yml, for the Prometheus operator: VOLHOLD_WRITE_PAGES=1 cargo test --test it metrics::the_operator
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: volhold
+  labels:
+    app.kubernetes.io/name: volhold
+spec:
+";
+
 #[test]
-fn the_alerts_ask_for_metrics_that_there_are_and_each_is_tested() {
+fn the_operators_form_and_the_mixin_are_the_same_rules() {
+    let plain = std::fs::read_to_string(rules().join("volhold.rules.yml")).expect("the rules");
+    let groups = &plain[plain.find("groups:\n").expect("groups")..];
+    let spec: Vec<String> =
+        groups.lines().map(|line| if line.is_empty() { String::new() } else { format!("  {line}") }).collect();
+    let wanted = format!("{OPERATOR_FORM}{}\n", spec.join("\n"));
+    let path = rules().join("volhold.prometheusrule.yml");
+    if std::env::var_os("VOLHOLD_WRITE_PAGES").is_some() {
+        std::fs::write(&path, &wanted).expect("the page");
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(written, wanted, "write it anew: VOLHOLD_WRITE_PAGES=1 cargo test --test it metrics::the_operator");
+    // Whatever indentation does to a text in YAML: what the operator hands to Prometheus passes the same tests.
+    let document = format!("std.parseYaml(importstr {:?})", path.to_str().expect("a path"));
+    let operator: Value = serde_json::from_str(&jsonnet(&document)).expect("a document");
+    assert_eq!([&operator["apiVersion"], &operator["kind"]], ["monitoring.coreos.com/v1", "PrometheusRule"]);
+    rules_pass(&operator["spec"].to_string());
+
+    let mixin = jsonnet("(import 'mixin.libsonnet').prometheusAlerts");
+    rules_pass(&mixin);
+    let mixin: Value = serde_json::from_str(&mixin).expect("groups");
+    assert_eq!(mixin, operator["spec"]);
+    let own = jsonnet(
+        "((import 'mixin.libsonnet') + { _config+:: { runbookURL: 'wiki#%s', severities: { critical: 'page' },
+        labels: { team: 'x' } } }).prometheusAlerts",
+    );
+    let own: Value = serde_json::from_str(&own).expect("groups");
+    let first = &own["groups"][0]["rules"][0];
+    assert_eq!(first["labels"], serde_json::json!({ "severity": "page", "team": "x" }));
+    assert_eq!(first["annotations"]["runbook_url"], "wiki#volholdetcdheld");
+}
+
+#[test]
+fn the_alerts_ask_for_metrics_that_there_are_and_each_is_tested_and_explained() {
     let read = |name: &str| std::fs::read_to_string(rules().join(name)).expect("the file");
     let (rules, tests) = (read("volhold.rules.yml"), read("volhold.rules.test.yml"));
-    let words = |text: &str| -> Vec<String> {
-        let parts = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        parts.filter(|word| word.starts_with("volhold_")).map(str::to_owned).collect()
-    };
-    for word in words(&rules).iter().chain(&words(&tests)) {
+    for word in metrics_in(&rules).iter().chain(&metrics_in(&tests)) {
         assert!(table::ALL.iter().any(|metric| metric.name == word), "{word} is no metric");
     }
     let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
-    assert_eq!(alerts.len(), 6);
+    assert_eq!(alerts.len(), 18);
     for alert in &alerts {
         let asked = format!("alertname: {alert}\n");
         let cases: Vec<&str> = tests.split(&asked).skip(1).collect();
@@ -227,8 +293,53 @@ fn the_alerts_ask_for_metrics_that_there_are_and_each_is_tested() {
         assert!(cases.iter().any(|case| silent(&case)), "{alert}: nothing shows that it stays silent");
         assert!(cases.iter().any(|case| !silent(&case)), "{alert}: nothing shows that it fires");
     }
-    for needed in ["summary: ", "command: ", "severity: critical"] {
+    for needed in ["summary: ", "description: ", "command: ", "severity: "] {
         assert_eq!(rules.matches(needed).count(), alerts.len(), "{needed}");
+    }
+    // What a reason is asked for is a reason.
+    for part in rules.split("reason=").skip(1) {
+        let codes = part.trim_start_matches('~').split('"').nth(1).expect("a quoted word");
+        for code in codes.split('|') {
+            assert!(ReasonCode::ALL.iter().any(|known| known.as_str() == code), "{code} is no reason");
+        }
+    }
+    // Each link leads to a section of the page that is delivered, and no section is about nothing.
+    let page = read("ALERTS.md");
+    let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    assert_eq!(sections, alerts);
+    for alert in &alerts {
+        let link = format!(
+            "runbook_url: '{}/packaging/prometheus/ALERTS.md#{}'",
+            env!("CARGO_PKG_REPOSITORY"),
+            alert.to_lowercase()
+        );
+        assert_eq!(rules.matches(&link).count(), 1, "{link}");
+    }
+    for part in page.split("\n## ").skip(1) {
+        for needed in ["**Meaning.**", "**Impact.**", "**Diagnosis.**", "**Mitigation.**"] {
+            assert_eq!(part.matches(needed).count(), 1, "{needed} in {part}");
+        }
+    }
+}
+
+/// Every word in a text that is the name of a metric of this product.
+fn metrics_in(text: &str) -> Vec<String> {
+    let parts = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    parts.filter(|word| word.starts_with("volhold_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_monitoring_needs_is_in_both_packages() {
+    let manifest = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).expect("it");
+    for entry in std::fs::read_dir(rules()).expect("the directory") {
+        let name = entry.expect("an entry").file_name().into_string().expect("UTF-8");
+        let (deb, rpm) = (
+            format!(r#"["packaging/prometheus/{name}", "usr/share/volhold/prometheus/", "644"]"#),
+            format!(
+                r#"{{ source = "packaging/prometheus/{name}", dest = "/usr/share/volhold/prometheus/{name}", mode = "644" }}"#
+            ),
+        );
+        assert!(manifest.contains(&deb) && manifest.contains(&rpm), "{name} is not in both");
     }
 }
 

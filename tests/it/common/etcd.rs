@@ -303,7 +303,7 @@ fn base64(bytes: &[u8]) -> String {
 
 /// A port that nobody listens on, and that nobody gets: below those that the kernel gives to connections
 /// (`ip_local_port_range`), and to no other member of this process. A member that is dead for a while finds its own free.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Another test process begins elsewhere.
     let first = 12_000 + u16::try_from(std::process::id() % 40).expect("below 40") * 500;
