@@ -138,7 +138,9 @@ impl Doing<'_> {
                     | Told::Holds(_)
                     | Told::Changed { .. }
                     | Told::Adopted(_) => true,
-                    Told::Intent { .. } | Told::Formatted { .. } | Told::Released | Told::Retried => false,
+                    Told::Intent { .. } | Told::Formatted { .. } | Told::Released | Told::Retried | Told::Published => {
+                        false
+                    }
                 }
         };
         match begin {
@@ -243,6 +245,11 @@ impl Doing<'_> {
                     Some(v) => {
                         let fs = self.world.agent(self.m).filesystem;
                         self.keep(v, fs, facts);
+                        let lines = self.known.lines(self.world.master(self.m).ledger);
+                        if !lines.iter().any(|line| line.volume == v && line.told == Told::Published) {
+                            let line = self.line(v, fs, Told::Published);
+                            self.keep_on_node(&[line]);
+                        }
                         self.first(&[Job::PublishOnVolume { facts }]);
                     }
                     None => self.feed(Answer::Published(false)),
@@ -315,7 +322,12 @@ impl Doing<'_> {
                 line.volume == *v
                     && matches!(
                         line.told,
-                        Told::Pinned { .. } | Told::Seen(_) | Told::Holds(_) | Told::Formatted { .. } | Told::Fresh
+                        Told::Pinned { .. }
+                            | Told::Seen(_)
+                            | Told::Holds(_)
+                            | Told::Formatted { .. }
+                            | Told::Fresh
+                            | Told::Published
                     )
             })
         };

@@ -35,6 +35,7 @@ pub enum Step {
     Wipes(u8),
     Formats(u8),
     PutsAside(u8),
+    Deletes(u8),
     RollsBack(u8),
     Scribbles(u8),
     /// This volume becomes a copy of that one, and the master is given it.
@@ -80,6 +81,7 @@ impl Step {
             | Step::Wipes(_)
             | Step::Formats(_)
             | Step::PutsAside(_)
+            | Step::Deletes(_)
             | Step::RollsBack(_)
             | Step::Scribbles(_)
             | Step::Restores(..)
@@ -91,7 +93,7 @@ impl Step {
 }
 
 fn of_agent(known: &Known, m: u8, master: &Master, steps: &mut Vec<Step>) {
-    if released(known, master).is_some() {
+    if properties::released(known, master).is_some() {
         steps.push(Step::ReleaseEnds(m));
     }
     let Some(agent) = master.agent else { return steps.push(Step::Starts(m)) };
@@ -122,13 +124,6 @@ fn of_agent(known: &Known, m: u8, master: &Master, steps: &mut Vec<Step>) {
     }
 }
 
-/// The volume that a person has let go for a while.
-fn released(known: &Known, master: &Master) -> Option<u8> {
-    let said = |told| matches!(told, Told::Released | Told::Retried);
-    let last = known.lines(master.ledger).iter().rev().find(|line| said(line.told))?;
-    (last.told == Told::Released).then_some(last.volume)
-}
-
 fn of_volume(known: &Known, world: &World, v: u8, steps: &mut Vec<Step>) {
     let volume = world.volume(v);
     match volume.at {
@@ -136,15 +131,21 @@ fn of_volume(known: &Known, world: &World, v: u8, steps: &mut Vec<Step>) {
         At::Here(_) => {
             if volume.person {
                 steps.push(Step::PersonEnds(v));
-                steps.extend([Step::Wipes(v), Step::Formats(v)]);
-                if matches!(volume.content, Content::Fs { data, aside: Data::None, .. } if data.lives()) {
-                    steps.push(Step::PutsAside(v));
-                }
-                if matches!(volume.content, Content::Fs { data: Data::Member { progress: 2, .. }, .. }) {
-                    steps.push(Step::RollsBack(v));
-                }
             } else if !world.in_use(v) {
                 steps.push(Step::Uses(v));
+            }
+            // What a person does with a device that nobody else has.
+            if volume.person || !world.in_use(v) {
+                steps.extend([Step::Wipes(v), Step::Formats(v)]);
+                match volume.content {
+                    Content::Fs { data: Data::Member { progress: progress @ 1.., .. }, aside: Data::None, .. } => {
+                        steps.extend([Step::PutsAside(v), Step::Deletes(v)]);
+                        if progress == 2 {
+                            steps.push(Step::RollsBack(v));
+                        }
+                    }
+                    Content::Fs { .. } | Content::Blank | Content::Cut { .. } | Content::Damaged => {}
+                }
             }
         }
         At::Nowhere => {}
@@ -293,7 +294,7 @@ pub fn after(known: &mut Known, world: &World, step: Step, nature: Nature) -> Re
         }
         Step::PersonEnds(v) => world.volume_mut(v).person = false,
         Step::ReleaseEnds(m) => {
-            let of = released(known, world.master(m));
+            let of = properties::released(known, world.master(m));
             say(known, &mut world, m, nature, of, Told::Retried);
         }
         Step::Releases(m) => {
@@ -328,6 +329,22 @@ pub fn after(known: &mut Known, world: &World, step: Step, nature: Nature) -> Re
                 world.detach(v);
                 world.volume_mut(v).seq = 0;
             }
+            // What only that instance had noted, nobody knows any more.
+            for v in world.all_volumes() {
+                let ledgers = world.all_masters().map(|m| world.master(m).ledger).chain([world.volume(v).ledger]);
+                let noted = |line: &Line| match line.told {
+                    Told::Holds(data) if line.volume == v => Some(data),
+                    _other => None,
+                };
+                let ledgers = ledgers.filter_map(|ledger| known.lines(ledger).iter().filter_map(noted).next_back());
+                let tags = world
+                    .volume(v)
+                    .tags
+                    .and_then(|tags| tags.mark)
+                    .filter(|(_, durable)| *durable)
+                    .map(|(data, _)| data);
+                world.volume_mut(v).told = ledgers.chain(tags).max().unwrap_or(Data::None);
+            }
         }
         Step::Breaks(v) | Step::Scribbles(v) => {
             let volume = world.volume_mut(v);
@@ -352,6 +369,11 @@ pub fn after(known: &mut Known, world: &World, step: Step, nature: Nature) -> Re
         Step::PutsAside(v) => {
             if let Content::Fs { data, aside, .. } = &mut world.volume_mut(v).content {
                 *aside = std::mem::replace(data, Data::None);
+            }
+        }
+        Step::Deletes(v) => {
+            if let Content::Fs { data, .. } = &mut world.volume_mut(v).content {
+                *data = Data::None;
             }
         }
         Step::RollsBack(v) => {

@@ -64,6 +64,8 @@ pub enum Told {
     Adopted(Adoption),
     Released,
     Retried,
+    /// Kept once: the fold does not look at it, only `Memory::volumes` does.
+    Published,
 }
 
 /// An entry of a ledger.

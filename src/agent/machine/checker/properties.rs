@@ -2,7 +2,7 @@
 
 use super::doing::{Doing, Nature};
 use super::known::{Job, Known, Told};
-use super::world::{At, Content, Data, Volume, World};
+use super::world::{At, Content, Data, Master, Volume, World};
 use crate::model::Adoption;
 
 /// A property that does not hold, in words.
@@ -22,6 +22,13 @@ fn remembered(known: &Known, world: &World, m: u8, v: u8) -> bool {
     told || world.volume(v).tags.is_some()
 }
 
+/// The volume that a person has let go for a while.
+pub fn released(known: &Known, master: &Master) -> Option<u8> {
+    let said = |told| matches!(told, Told::Released | Told::Retried);
+    let last = known.lines(master.ledger).iter().rev().find(|line| said(line.told))?;
+    (last.told == Told::Released).then_some(last.volume)
+}
+
 fn meant_empty(volume: &Volume) -> bool {
     matches!(volume.consent, Some(Adoption::NewCluster | Adoption::Replacement))
 }
@@ -31,6 +38,9 @@ pub fn may_do(doing: &Doing<'_>, job: Job) -> Result<(), Broken> {
     let (world, m) = (&doing.world, doing.m);
     let Some(v) = world.device(m) else { return Ok(()) };
     let volume = world.volume(v);
+    if job == Job::Claim && released(doing.known, world.master(m)).is_some() {
+        return broken(format!("master {m} claims volume {v}, which a person has let go"));
+    }
     match job {
         Job::Mkfs { .. } => {
             if volume.content != Content::Blank {
@@ -122,13 +132,19 @@ pub fn may_open(doing: &mut Doing<'_>, running: bool) -> Result<(), Broken> {
 }
 
 /// More entries than any way within the faults of a scenario needs.
-const MANY: usize = 24;
+const MANY: usize = 16;
 
 /// In every state.
 pub fn always(known: &Known, world: &World) -> Result<(), Broken> {
     for m in world.all_masters() {
         if known.lines(world.master(m).ledger).len() > MANY {
             return broken(format!("the ledger of master {m} grows for ever"));
+        }
+        let held = world.master(m).agent.is_some_and(|agent| {
+            matches!(known.guards.get(agent.guard).state, crate::agent::machine::State::Held { .. })
+        });
+        if held && world.master(m).gate.is_some() && world.published(m).is_some() {
+            return broken(format!("master {m} holds what is open"));
         }
     }
     for v in world.all_volumes() {
@@ -182,7 +198,7 @@ pub fn is_healthy(known: &Known, world: &World, m: u8, nature: Nature) -> bool {
         | Told::Fresh
         | Told::Changed { .. } => line.fs == Some(uuid),
         Told::Adopted(_) => false,
-        Told::Released | Told::Retried => true,
+        Told::Released | Told::Retried | Told::Published => true,
     };
     let older = world.all_volumes().any(|other| other != v && !world.volume(other).young);
     let new = volume.young && !volume.held && !volume.from_snapshot && !older && !nature.no_ec2;

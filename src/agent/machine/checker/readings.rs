@@ -104,6 +104,7 @@ pub fn entry(line: &Line) -> (EntryId, Entry) {
         Told::Adopted(what) => Fact::Adopted { what, confirmed: String::new() },
         Told::Released => Fact::Released { until: Time::from_unix(1_900_000_000).expect("a time"), until_boot: None },
         Told::Retried => Fact::Retried,
+        Told::Published => Fact::Published { at: "/var/lib/etcd".into(), devnum: devnum() },
     };
     let entry = Entry {
         time: now(),

@@ -149,8 +149,8 @@ fn one_new_master() {
 }
 
 #[test]
-fn one_new_master_whose_agent_crashes_while_people_take_the_device() {
-    run(search("new, agent and people", Begins::New, (1, 0), 2 + more(), NATURE, sorts(&[Agent, Person])));
+fn one_new_master_while_people_take_the_device() {
+    run(search("new, power and people", Begins::New, (1, 0), 2 + more(), NATURE, sorts(&[Power, Person])));
 }
 
 #[test]
