@@ -135,7 +135,14 @@ fn explanation(config: &Config, guard: &GuardConfig) -> Result<Explanation, Fail
     let names = names(guard, current, decision.as_ref());
 
     let reasons = match (current, &decision) {
-        (Some(status), _) => status.reasons.clone(),
+        // Where the decision is about these reasons, its words are the whole ones: root reads it.
+        (Some(status), decision) => {
+            let whole = |told: &Reason| {
+                let mut decided = decision.iter().flat_map(|decision| &decision.reasons);
+                decided.find(|reason| reason.for_everybody() == *told).unwrap_or(told).clone()
+            };
+            status.reasons.iter().map(whole).collect()
+        }
         (None, Some(decision)) => decision.reasons.clone(),
         (None, None) => Vec::new(),
     };

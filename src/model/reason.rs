@@ -128,4 +128,16 @@ impl Reason {
         self.detail = Some(detail);
         self
     }
+
+    /// The same, without the bytes of the device that a person with root is shown: what stands on a volume is nobody else's.
+    pub fn for_everybody(&self) -> Reason {
+        let mut reason = self.clone();
+        let sample = reason.detail.as_mut().and_then(|detail| detail.get_mut("sample")?.as_object_mut());
+        if let Some(serde_json::Value::String(hex)) = sample.and_then(|sample| sample.remove("hex"))
+            && !hex.is_empty()
+        {
+            reason.message = reason.message.replace(&hex, "shown to root by `volhold explain`");
+        }
+        reason
+    }
 }

@@ -380,3 +380,24 @@ fn a_report_tells_all_but_what_stands_on_the_volume() {
         assert!(!answer.stdout.contains(secret), "{secret} in {}", answer.stdout);
     }
 }
+
+/// The status is for everybody, as its file is; what stands on a volume is for whoever may read the volume.
+#[test]
+fn what_stands_on_the_volume_is_shown_to_root_and_not_in_the_status() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let image = disk::sparse(&tmp.join("volume"), 32 * MIB);
+    disk::write_at(&image, 20 * MIB, b"hunter2-hunter2-hunter2");
+    let device = Loop::new(&image);
+    let mut node = Node::new();
+    node.configure(&[Guard::enforce("main", device.node(), &node.path("mnt"))]);
+    node.start();
+    let status = node.await_held("main", "unknown-data").to_string();
+    let hex = "6875 6e74 6572 322d";
+    assert!(!status.contains(hex), "{status}");
+    assert!(status.contains("bits of entropy in a byte, 01400000: shown to root by `volhold explain`"), "{status}");
+    assert!(!node.log().contains(hex), "{}", node.log());
+    let told = node.volhold(&["explain", "main"]);
+    let words: Vec<&str> = told.stdout.split_whitespace().collect();
+    assert!(words.join(" ").contains(hex), "{told:#?}");
+}

@@ -95,7 +95,8 @@ impl Driver {
             publish: places.main(self.config.data_dir.as_deref()).display().to_string(),
             publish_dirs: directories(&places),
             data_dir,
-            reasons: self.guard.reasons().to_vec(),
+            // Read by everybody, as the configuration has it.
+            reasons: self.guard.reasons().iter().map(Reason::for_everybody).collect(),
             waits: self.guard.waits().cloned(),
             warnings: self.warnings(),
             since: self.since,
@@ -140,14 +141,15 @@ impl Driver {
             let name = &self.config.name;
             match &self.guard.state {
                 State::Held { reasons } => {
-                    let first = reasons.first().map_or("", |reason| reason.message.as_str());
+                    let first = reasons.first().map_or_else(String::new, |reason| reason.for_everybody().message);
                     tracing::error!(event = "guard.held", guard = %name, codes = ?codes(reasons), "held: {first}");
                 }
                 State::Open { data_dir, doubts } if doubts.is_empty() => {
                     tracing::info!(event = "guard.open", guard = %name, data_dir, "the gate is open");
                 }
                 State::Open { doubts, .. } | State::Observing { doubts } => {
-                    let first = doubts.first().map_or("nothing to hold for", |reason| reason.message.as_str());
+                    let first = doubts.first().map(|reason| reason.for_everybody().message);
+                    let first = first.as_deref().unwrap_or("nothing to hold for");
                     tracing::warn!(event = "guard.doubt", guard = %name, codes = ?codes(doubts), "{first}");
                 }
                 State::Attaching { waits: Some(reason) } => {
