@@ -479,6 +479,18 @@ fn magic_alone_is_named_beside_unknown_data_and_contradicts_a_zero_scan() {
 }
 
 #[test]
+fn all_that_libblkid_names_is_told() {
+    let said = |names: &[&str]| {
+        let evidence = FormatEvidence { libblkid: Observed::Seen(answer(0, 1, names)), ..blank() };
+        may_format(FormatPolicy::IfBlank, &evidence, NOW).expect_err("refused").reasons[0].message.clone()
+    };
+    let one = said(&["ext4"]);
+    assert!(one.starts_with("libblkid sees ext4 on the device") && !one.contains("and also"), "{one}");
+    let three = said(&["ext4", "xfs", "gpt"]);
+    assert!(three.contains(", and also xfs, gpt ("), "{three}");
+}
+
+#[test]
 fn unknown_data_is_named_with_its_offset() {
     let evidence = FormatEvidence { content: Observed::Seen(content_of(ContentClass::Other, vec![])), ..blank() };
     let refusal = may_format(FormatPolicy::IfBlank, &evidence, NOW).expect_err("refused");
