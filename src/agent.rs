@@ -42,6 +42,7 @@ pub mod standing;
 mod stuck;
 /// How long each step took.
 mod timings;
+mod to_run;
 /// Signs of life, for the service manager's watchdog.
 mod vitals;
 /// The root of a volume that is published.

@@ -34,7 +34,7 @@ pub use kept::{Kept, KeptError, kept_text, parse_kept, parse_running, running_te
 pub use place::{Place, Problem};
 pub use show::{device_words, json, toml};
 
-use crate::model::{DeviceSpec, FormatPolicy, Fstype, GuardName, Mode, Publish, SnapshotPolicy};
+use crate::model::{DeviceSpec, EtcdSource, FormatPolicy, Fstype, GuardName, Mode, Publish, SnapshotPolicy};
 use merge::Merged;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -131,6 +131,8 @@ pub struct GuardConfig {
     /// `restart = "never" | "etcd-manager"`, default `never`: let kubelet start etcd-manager's container anew where it does not
     /// see the volume.
     pub restart: bool,
+    /// `etcd`: the etcd that will open the data, by version, program or manifest. Not given: what is found.
+    pub etcd: Option<EtcdSource>,
 }
 
 /// User and group that etcd runs as, by name or number, as written.

@@ -20,6 +20,7 @@ pub mod record;
 pub mod start;
 pub mod status;
 pub mod time;
+pub mod to_run;
 pub mod witness;
 
 pub use datadir::*;
@@ -38,4 +39,5 @@ pub use record::*;
 pub use start::*;
 pub use status::*;
 pub use time::{BootMillis, Time};
+pub use to_run::*;
 pub use witness::Witness;

@@ -13,6 +13,7 @@ pub mod confine;
 mod etcd_files;
 mod keeper;
 mod parent;
+mod version;
 
 pub use blocking::probe_blocking;
 pub use child::child_main;
@@ -20,6 +21,7 @@ pub use confine::landlock_holds;
 pub use etcd_files::{edited_state, etcd_file, facts, hash, state};
 pub use keeper::Keeper;
 pub use parent::{Deadline, examine_volume, mark, probe, second_reading};
+pub use version::etcd_version;
 
 use crate::etcd::VolumeHints;
 use crate::model::{
@@ -52,6 +54,8 @@ pub(crate) enum Request {
     State,
     /// The same: its bytes with an edit made.
     EditState(StateEdit),
+    /// The child becomes this program, asked for its version, and does not answer in lines.
+    EtcdVersion { program: String },
 }
 
 /// One line from a child.

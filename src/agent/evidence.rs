@@ -5,6 +5,7 @@ use super::find::FoundAt;
 use super::machine::Found;
 use super::memory::Memory;
 use super::stuck::blocking;
+use super::to_run::to_run;
 use super::volume_root::VolumeRoot;
 use crate::cloud::{Knowledge, Provider, VolumeProvider};
 use crate::config::GuardConfig;
@@ -95,6 +96,7 @@ pub async fn start_evidence(
                 age: Observed::not_run("the volume cannot be opened"),
                 siblings: Observed::not_run("the volume cannot be opened"),
                 witness: Observed::not_run("the volume cannot be opened"),
+                to_run: Observed::not_run("the volume cannot be opened"),
             };
         }
     };
@@ -113,7 +115,8 @@ pub async fn start_evidence(
     let age = age(asked.device, provider, &volume).await;
     let siblings = siblings(asked.device, provider, &volume).await;
     let witness = witness(asked.device, provider, &volume, &records).await;
-    StartEvidence { volume_id, filesystem, volume, records, running, age, siblings, witness }
+    let to_run = to_run(asked.config).await;
+    StartEvidence { volume_id, filesystem, volume, records, running, age, siblings, witness, to_run }
 }
 
 fn holds_data(volume: &Observed<VolumeReading>) -> bool {

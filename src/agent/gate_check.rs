@@ -5,6 +5,7 @@
 
 use super::memory::Memory;
 use super::stuck::blocking;
+use super::to_run::to_run;
 use super::{chain, here, same_allowance, start_policy, volume_root};
 use crate::config::{Config, GuardConfig};
 use crate::decide::start::may_start;
@@ -65,7 +66,7 @@ fn check(config: &Config, guard: &GuardConfig) -> Result<GateCheck, Reason> {
         .enable_all()
         .build()
         .map_err(|error| unreadable(error.to_string()))?;
-    let looked = runtime.block_on(look(guard, &published, &memory));
+    let (looked, to_run) = runtime.block_on(async { (look(guard, &published, &memory).await, to_run(guard).await) });
     // A thread that hangs in the kernel is not waited for.
     runtime.shutdown_background();
     let Looked { volume, running, mut records } = looked?;
@@ -81,6 +82,7 @@ fn check(config: &Config, guard: &GuardConfig) -> Result<GateCheck, Reason> {
         age: Observed::Seen(VolumeAge::NoProvider),
         siblings: Siblings::not_named(),
         witness: Observed::Seen(None),
+        to_run,
     };
     Ok(match may_start(&evidence, &start_policy(guard)) {
         StartVerdict::Start { .. } => GateCheck::Open,

@@ -153,6 +153,7 @@ pub fn page(code: ReasonCode) -> &'static Page {
         ReasonCode::VersionSkip => &data::VERSION_SKIP,
         ReasonCode::VersionDowngrade => &data::VERSION_DOWNGRADE,
         ReasonCode::V2DataOnly => &data::V2_DATA_ONLY,
+        ReasonCode::KnownBadVersion => &data::KNOWN_BAD_VERSION,
         ReasonCode::BlankReplacement => &data::BLANK_REPLACEMENT,
         ReasonCode::FreshForbidden => &data::FRESH_FORBIDDEN,
         ReasonCode::DirInUse => &data::DIR_IN_USE,

@@ -27,6 +27,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
         snapshot,
         grow,
         restart,
+        etcd,
     } = wanted.clone();
     let mut told = Vec::new();
     let mut keep = |key: &str, old: String, new: String| {
@@ -61,6 +62,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
         snapshot,
         grow,
         restart,
+        etcd,
     };
     (kept, told)
 }

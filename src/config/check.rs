@@ -5,8 +5,8 @@ use super::place::{Place, Problem, nearest};
 use super::written::{PUBLISH_KEYS, Table, Value};
 use super::{Config, GuardConfig, Http, Metrics, Owner, Paths};
 use crate::model::{
-    DeviceSpec, EbsSpec, FormatPolicy, Fstype, GuardName, Mode, Publish, PublishDir, SnapshotPolicy, TagSpec, VolumeId,
-    names_no_place,
+    DeviceSpec, EbsSpec, EtcdSource, EtcdVersion, FormatPolicy, Fstype, GuardName, Mode, Publish, PublishDir,
+    SnapshotPolicy, TagSpec, VolumeId, names_no_place,
 };
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
@@ -192,6 +192,7 @@ impl Check<'_> {
         let dir_mode = value("dir_mode").and_then(|mode| self.dir_mode(mode)).unwrap_or(DIR_MODE);
         let member = value("member").and_then(|member| self.member(member));
         let peer_url = value("peer_url").and_then(|url| self.peer_url(url));
+        let etcd = value("etcd").and_then(|etcd| self.etcd(etcd));
         let mount_options = value("mount_options").map(|options| self.options(options)).unwrap_or_default();
         Some(Checked {
             config: GuardConfig {
@@ -212,10 +213,29 @@ impl Check<'_> {
                 snapshot,
                 grow,
                 restart,
+                etcd,
             },
             device: written_device?,
             publish: written_publish?,
         })
+    }
+
+    /// A version, or an absolute path: of a manifest where it ends as one, else of a program.
+    fn etcd(&mut self, value: &Value) -> Option<EtcdSource> {
+        if !value.text().contains('/') {
+            return match value.text().parse::<EtcdVersion>() {
+                Ok(version) => Some(EtcdSource::Version(version)),
+                Err(wrong) => {
+                    self.wrong_value(value, format!("{wrong}; or give the absolute path of a program or a manifest"));
+                    None
+                }
+            };
+        }
+        let path = self.path(Some(value))?;
+        let manifest = path.extension().is_some_and(|ending| {
+            ["yaml", "yml", "json", "manifest"].iter().any(|known| ending.eq_ignore_ascii_case(known))
+        });
+        Some(if manifest { EtcdSource::Manifest(path) } else { EtcdSource::Binary(path) })
     }
 
     fn needed<'m>(&mut self, guard: &'m MergedGuard, name: &str, names: &[String]) -> Option<&'m Value> {

@@ -95,6 +95,11 @@ pub const GUARD: &[Key] = &[
         default: "`never`",
         meaning: "`etcd-manager`: end the process of kops' etcd-manager for this volume where it was started before the mount and does not see it, so that kubelet starts it anew; else that is only told",
     },
+    Key {
+        name: "etcd",
+        default: "found",
+        meaning: "the etcd that will open the data: its version (`3.5.16`), the absolute path of its program (asked with `--version`), or of its static pod's manifest (the image's tag); else kubeadm's manifest, where that mounts what this guard publishes, or etcd-manager's `state`. What it cannot open, or only over versions in between, is held; where nothing names it, no version is held against it",
+    },
 ];
 
 /// The tables that are there once: `[paths]` and so on.

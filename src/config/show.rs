@@ -91,6 +91,7 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
         snapshot,
         grow,
         restart,
+        etcd,
     } = guard;
     let mode = match mode {
         Mode::Observe => "observe",
@@ -138,6 +139,7 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
     pairs.push(("snapshot", Says::Text(snapshot.as_str().to_owned())));
     pairs.push(("grow", Says::Text(if *grow { "online" } else { "never" }.to_owned())));
     pairs.push(("restart", Says::Text(if *restart { "etcd-manager" } else { "never" }.to_owned())));
+    pairs.extend(etcd.iter().map(|etcd| ("etcd", Says::Text(etcd.to_string()))));
     pairs
 }
 

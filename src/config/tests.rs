@@ -59,6 +59,7 @@ fn three_keys_are_enough_and_the_rest_is_cautious() {
             snapshot: SnapshotPolicy::Off,
             grow: false,
             restart: false,
+            etcd: None,
         }]
     );
 }

@@ -84,6 +84,7 @@ pub(super) const GUARD_KEYS: &[&str] = &[
     "snapshot",
     "grow",
     "restart",
+    "etcd",
 ];
 pub(super) const PUBLISH_KEYS: &[&str] = &["from", "at"];
 /// Keys that take a list, or one text (with commas, unless it is in `UNCUT`).

@@ -31,6 +31,7 @@ mod situation;
     clippy::arithmetic_side_effects
 )]
 mod tests;
+mod version;
 
 use super::words;
 use crate::model::{
@@ -46,7 +47,7 @@ use situation::Situation;
 /// An etcd that runs on the volume already is ours whatever else is known: closing a gate under it would be an outage. What
 /// would have held it is told as warnings.
 pub fn may_start(evidence: &StartEvidence, policy: &StartPolicy) -> StartVerdict {
-    let StartEvidence { volume_id, filesystem, volume, records, running, age, siblings, witness } = evidence;
+    let StartEvidence { volume_id, filesystem, volume, records, running, age, siblings, witness, to_run } = evidence;
     let mut objections = Objections::default();
     let mut warnings = Vec::new();
     let mut grounds = Grounds { data_dir: situation::unselected(policy), kind: StartKind::FirstUse };
@@ -66,7 +67,8 @@ pub fn may_start(evidence: &StartEvidence, policy: &StartPolicy) -> StartVerdict
             objections.add(Kind::Unread, words::unknown("the tree of the volume", why));
         }
         Observed::Seen(reading) => {
-            let seen = Seen { reading, records: known_records, filesystem: filesystem.seen(), age, siblings, witness };
+            let seen =
+                Seen { reading, records: known_records, filesystem: filesystem.seen(), age, siblings, witness, to_run };
             grounds = judge(&seen, policy, running.is_some(), &mut objections, &mut warnings);
         }
     }
@@ -105,6 +107,7 @@ struct Seen<'a> {
     age: &'a Observed<crate::model::VolumeAge>,
     siblings: &'a Observed<crate::model::Siblings>,
     witness: &'a Observed<Option<crate::model::Witness>>,
+    to_run: &'a Observed<Option<crate::model::EtcdToRun>>,
 }
 
 /// On what grounds etcd would start where nothing objects.
@@ -133,6 +136,7 @@ fn judge(
     let standing = identity::against_record(&situation, records, policy, objections, warnings);
     dirs::beyond(seen.reading, standing, objections, warnings);
     identity::against_configuration(&situation, policy, objections);
+    version::rules(&situation, seen.to_run, policy, objections, warnings);
     dirs::selection(&situation, objections);
     dirs::beside(&situation, standing, records, policy, objections);
     let fresh = match seen.records {

@@ -6,8 +6,9 @@
 //! `server/storage/wal/version.go`). etcd 3.6 does not lower the version of its storage while the log holds anything newer.
 
 use super::bytes::{slice, varint};
-use super::proto::RaftEntry;
+use super::proto::{InternalRaftRequest, RaftEntry, V2Request};
 use crate::model::EntryKind;
+use prost::Message;
 
 /// A field that tells something, or leads to one that does. All others came with 3.0.
 struct Field {
@@ -95,6 +96,27 @@ pub(super) fn told(entry: &RaftEntry) -> Told {
         2 => Told { kind: EntryKind::Membership, since: 4 },
         _ => Told { kind: EntryKind::Unknown, since: 0 },
     }
+}
+
+/// A request of the v2 API that etcd 3.6 does not start on: any but a member's attributes and the cluster version (etcd
+/// v3.6.12 `server/etcdserver/apply_v2.go`, `v2ToV3Request`).
+pub(super) fn refused_v2(entry: &RaftEntry) -> bool {
+    if entry.kind != 0 || !fields(&entry.data).is_some_and(|parts| parts.iter().any(|part| part.number == V2)) {
+        return false;
+    }
+    // As `server.applyEntryNormal`: the message of the v3 API first, then a bare request of the v2 API.
+    let request = match InternalRaftRequest::decode(entry.data.as_slice()) {
+        Ok(request) => request.v2,
+        Err(_) => V2Request::decode(entry.data.as_slice()).ok(),
+    };
+    request.is_some_and(|request| {
+        !(request.method == b"PUT" && (request.path == b"/0/version" || is_attributes(&request.path)))
+    })
+}
+
+/// `/0/members/ID/attributes`
+fn is_attributes(path: &[u8]) -> bool {
+    path.strip_prefix(b"/0/members/").is_some_and(|rest| rest.ends_with(b"/attributes"))
 }
 
 /// The message of the v3 API, or, as 2.x wrote it, a bare request of the v2 API (`server.applyEntryNormal`).

@@ -107,6 +107,7 @@ fn fingerprint(dir: BorrowedFd<'_>, look: Look, hints: &VolumeHints) -> Fingerpr
             snapshot_index: wal.snapshot_index(),
         },
         consistent_index,
+        v2_request: wal.refused_v2,
         unapplied: applied(backend.as_ref()).and_then(|applied| unapplied(&wal, applied)),
         place: place(dir, hints),
         ..Fingerprint::default()
@@ -126,6 +127,12 @@ fn fingerprint(dir: BorrowedFd<'_>, look: Look, hints: &VolumeHints) -> Fingerpr
         // right. Everywhere else the backend is newer than the newest snapshot's store.
         let knows_own = |members: &[Member]| members.iter().any(|member| Some(member.id) == print.member_id);
         let stale = !knows_own(&backend.members) && knows_own(&print.members);
+        let voter =
+            |id| store.is_some_and(|store| store.members.iter().any(|member| member.id == id && !member.learner));
+        if !stale {
+            let promoted = backend.members.iter().filter(|member| member.learner && voter(member.id));
+            print.promoted = promoted.map(|member| member.id).collect();
+        }
         if !backend.members.is_empty() && !stale {
             print.members = backend.members;
             print.removed_members = backend.removed;

@@ -83,6 +83,8 @@ pub struct WalReading {
     pub unapplied: Vec<EntryKind>,
     /// A write of the v2 API after [`WalQuestion::v2_after`] that makes a user's key.
     pub unapplied_v2_put: bool,
+    /// Index of the last entry after [`WalQuestion::v2_after`] that etcd 3.6 refuses ([`entry::refused_v2`]).
+    pub refused_v2: Option<u64>,
     /// The chain was followed to the end of the last file (a torn tail is an end).
     pub whole: bool,
     pub defects: Vec<Defect>,
@@ -372,6 +374,12 @@ impl Chain {
         self.expected = entry.index.saturating_add(1);
         self.reading.last_entry = Some((entry.index, entry.term));
         self.note_unapplied(entry);
+        if self.reading.refused_v2.is_some_and(|index| index >= entry.index) {
+            self.reading.refused_v2 = None;
+        }
+        if entry.index > self.question.v2_after && entry::refused_v2(entry) {
+            self.reading.refused_v2 = Some(entry.index);
+        }
         let v3 = entry.index > self.question.v3_after && !self.reading.unapplied_put;
         let v2 = entry.index > self.question.v2_after && !self.reading.unapplied_v2_put;
         if entry.kind == 0 && (v3 || v2) && !entry.data.is_empty() {

@@ -113,7 +113,7 @@ impl Verdict {
             | Code::SnapshotDamaged
             | Code::AlarmSet
             | Code::LedgerBroken => Verdict::DataDamaged,
-            Code::VersionSkip | Code::VersionDowngrade | Code::V2DataOnly => Verdict::Version,
+            Code::VersionSkip | Code::VersionDowngrade | Code::V2DataOnly | Code::KnownBadVersion => Verdict::Version,
             Code::MkfsFailed
             | Code::MountFailed
             | Code::FsckFailed

@@ -146,6 +146,14 @@ pub struct Fingerprint {
     /// Of a deep reading: the least version of etcd that understands the log from the newest snapshot on.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub log_version: Option<String>,
+    /// Index of the last request of the v2 API behind the newest snapshot that etcd 3.6 refuses to start on: all but a
+    /// member's attributes and the cluster version.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub v2_request: Option<u64>,
+    /// Members that are learners in the backend and voters in the v2 store: etcd 3.5.1 to 3.5.19 keep a promotion in the one
+    /// only (etcd issue 19557).
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub promoted: Vec<MemberId>,
     pub place: Place,
 }
 

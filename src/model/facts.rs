@@ -198,8 +198,9 @@ impl DataDirFacts {
     }
 }
 
-/// A version of etcd.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A version of etcd. As text in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct EtcdVersion {
     pub major: u64,
     pub minor: u64,
@@ -213,6 +214,20 @@ impl EtcdVersion {
 
     pub fn at_least(self, major: u64, minor: u64, patch: u64) -> bool {
         self >= EtcdVersion::new(major, minor, patch)
+    }
+}
+
+impl TryFrom<String> for EtcdVersion {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<EtcdVersion> for String {
+    fn from(version: EtcdVersion) -> String {
+        version.to_string()
     }
 }
 

@@ -98,6 +98,8 @@ reason_codes! {
     VolumeEnlarged = "volume-enlarged",
     /// A container that needs the volume was started before it was mounted, and does not see it.
     MountUnseen = "mount-unseen",
+    /// The etcd that is to run is of a release that loses data.
+    KnownBadVersion = "known-bad-version",
     /// The provider deletes the volume together with this instance.
     DeletedWithInstance = "deleted-with-instance",
 }

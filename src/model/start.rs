@@ -1,6 +1,6 @@
 //! Everything that bears on the question "may etcd start on this volume?".
 
-use super::{FilesystemFacts, Observed, Reason, Records, Time, VolumeId, VolumeReading, Witness};
+use super::{EtcdToRun, FilesystemFacts, Observed, Reason, Records, Time, VolumeId, VolumeReading, Witness};
 use serde::{Deserialize, Serialize};
 
 /// The whole input of `decide::start::may_start` besides the policy.
@@ -23,6 +23,13 @@ pub struct StartEvidence {
     /// What tags on the volume say, asked for where the ledgers pin nothing. `None`: it has none of volhold's.
     #[serde(default = "no_witness")]
     pub witness: Observed<Option<Witness>>,
+    /// The etcd that is to be started. `None`: nothing names it.
+    #[serde(default = "not_named")]
+    pub to_run: Observed<Option<EtcdToRun>>,
+}
+
+fn not_named() -> Observed<Option<EtcdToRun>> {
+    Observed::Seen(None)
 }
 
 fn no_witness() -> Observed<Option<Witness>> {

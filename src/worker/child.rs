@@ -19,6 +19,10 @@ pub fn child_main(request: &str) -> u8 {
             return 1;
         }
     };
+    if let Request::EtcdVersion { program } = &request {
+        eprintln!("worker: {program}: {}", super::version::become_program(program));
+        return 1;
+    }
     match ready(&request).and_then(|walls| {
         say(&Line::Confined(walls))?;
         answer(&request)
@@ -39,7 +43,8 @@ fn ready(request: &Request) -> std::io::Result<Confinement> {
         | Request::SecondReading { .. }
         | Request::File { .. }
         | Request::State
-        | Request::EditState(_) => Given::Bytes(stdin.as_fd()),
+        | Request::EditState(_)
+        | Request::EtcdVersion { .. } => Given::Bytes(stdin.as_fd()),
         Request::Volume(_) => {
             etcd::remember_lock_owners(stdin.as_fd());
             Given::Tree(stdin.as_fd())
@@ -52,7 +57,7 @@ fn ready(request: &Request) -> std::io::Result<Confinement> {
     })
 }
 
-fn say(line: &Line) -> std::io::Result<()> {
+pub(super) fn say(line: &Line) -> std::io::Result<()> {
     let mut text = serde_json::to_string(line)?;
     text.push('\n');
     let mut out = std::io::stdout().lock();
@@ -103,6 +108,8 @@ fn answer(request: &Request) -> std::io::Result<()> {
         Request::State => {
             say(&Line::State(of_state(&file(input)?, etcd::manager_state::parse_state)))?;
         }
+        // Became another program.
+        Request::EtcdVersion { .. } => {}
         Request::EditState(edit) => {
             let edited = of_state(&file(input)?, |bytes| etcd::manager_state::edit_state(bytes, edit));
             say(&Line::EditedState(edited))?;

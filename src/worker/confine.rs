@@ -92,6 +92,20 @@ pub fn confine(given: Given<'_>) -> Result<Confinement, ConfineError> {
     Ok(Confinement { seccomp, landlock, bounding_set_empty })
 }
 
+/// As [`confine`], for a process that is to become a program: it may load and read what it likes, and change nothing. No
+/// seccomp, which would have to know the program.
+pub fn confine_program() -> Result<Confinement, ConfineError> {
+    let process = |what| move |errno: nix::Error| ConfineError::Process { what, source: errno.into() };
+    nix::sys::prctl::set_no_new_privs().map_err(process("no_new_privs"))?;
+    rights::limit_program()?;
+    let allowed = paths::of_program()?;
+    let bounding_set_empty = rights::drop_all_capabilities()?;
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
+        .map_err(process("the signal at the parent's end"))?;
+    let landlock = paths::restrict(allowed)?;
+    Ok(Confinement { seccomp: false, landlock, bounding_set_empty })
+}
+
 /// Does this kernel keep a thread from opening paths? Tried by one that ends thereafter.
 pub fn landlock_holds() -> bool {
     let tried = std::thread::spawn(|| paths::restrict(Vec::new()));

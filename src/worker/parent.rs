@@ -205,7 +205,7 @@ fn tell_gaps(walls: &Confinement) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the worker room re-executes this binary; nothing else spawns here")]
-fn spawn(input: OwnedFd, request: &str) -> std::io::Result<Child> {
+pub(super) fn spawn(input: OwnedFd, request: &str) -> std::io::Result<Child> {
     // /proc/self/exe and not a path: an upgrade may have replaced the file, and the answer must come from our own code.
     let mut command = Command::new("/proc/self/exe");
     command

@@ -170,6 +170,7 @@ fn two_dirs(old: &str) -> StartEvidence {
         age: Observed::Seen(VolumeAge::NoProvider),
         siblings: Siblings::not_named(),
         witness: Observed::Seen(None),
+        to_run: Observed::Seen(None),
     }
 }
 

@@ -39,6 +39,7 @@ fn decide(volume: VolumeReading, records: Records, data_dir: Option<&str>) -> St
         age: Observed::Seen(VolumeAge::NoProvider),
         siblings: Siblings::not_named(),
         witness: Observed::Seen(None),
+        to_run: Observed::Seen(None),
     };
     let policy = StartPolicy {
         fresh: true,

@@ -43,5 +43,6 @@ mod systemd;
 mod uniform;
 #[cfg(feature = "aws")]
 mod unseen;
+mod version_path;
 mod watchdog;
 mod xfs;

@@ -188,6 +188,7 @@ fn evidence(volume: Observed<VolumeReading>, records: Observed<Records>) -> Star
         age: Observed::Seen(VolumeAge::NoProvider),
         siblings: crate::model::Siblings::not_named(),
         witness: Observed::Seen(None),
+        to_run: Observed::Seen(None),
     }
 }
 

@@ -358,7 +358,7 @@ fn second_line(second: &Observed<SecondReading>) -> Option<EvidenceLine> {
 }
 
 fn start_lines(start: &StartEvidence, superblock_shown: bool) -> Vec<EvidenceLine> {
-    let StartEvidence { volume_id: _, filesystem, volume, records, running, age, siblings, witness } = start;
+    let StartEvidence { volume_id: _, filesystem, volume, records, running, age, siblings, witness, to_run } = start;
     let mut lines = Vec::new();
     match filesystem {
         // Seen through a mount, not as bytes.
@@ -369,6 +369,19 @@ fn start_lines(start: &StartEvidence, superblock_shown: bool) -> Vec<EvidenceLin
     match volume {
         Observed::Seen(reading) => lines.extend(dir_lines(reading)),
         Observed::Unknown(why) => lines.push(unknown("data dirs", why)),
+    }
+    match to_run {
+        Observed::Seen(Some(etcd)) => lines.push(EvidenceLine::new("to run", Mark::Fine, etcd.in_words())),
+        Observed::Seen(None) => {
+            let manager = volume.seen().is_some_and(|reading| reading.manager_state.is_some());
+            // There its `state` says, which has a line of its own.
+            if !manager {
+                let says = "nothing names the etcd that will open it (`etcd` of the guard): its version is held against nothing";
+                lines.push(EvidenceLine::new("to run", Mark::Unknown, says));
+            }
+        }
+        Observed::Unknown(Why::NotRun { .. }) => {}
+        Observed::Unknown(why) => lines.push(unknown("to run", why)),
     }
     match records {
         Observed::Seen(records) => lines.extend(record_lines(records)),

@@ -160,11 +160,18 @@ pub const SNAPSHOT_DAMAGED: Page = Page {
 
 pub const VERSION_SKIP: Page = Page {
     severity: Severity::Trouble,
-    cause: "the etcd that would start is more than one minor version above its data",
-    found: "The data was written by a version too old for the etcd that is installed.",
+    cause: "the etcd that would start is too new for its data",
+    found: "The etcd that is to open this dir is more than one minor version above what served it last, or its next step needs \
+            something that was not done: requests of the v2 API in the log, or a promoted learner that the backend does not \
+            know as one, before 3.6.",
     means: "etcd supports one minor version at a time; skipped ones leave migrations undone.",
-    without: "It may start, and fail or lose fields later, when the way back is gone.",
-    check: &["etcd --version", "volhold explain {name}     the version that wrote the data"],
+    without: "It may start, and fail or lose fields later, when the way back is gone. 3.6 ends at once with \"detected disallowed \
+              v2 WAL\", or takes a voter for a learner.",
+    check: &[
+        "etcd --version",
+        "volhold explain {name}     what served the data last, what is to run, and the versions between",
+        "Which version do the peers run? etcdctl endpoint status --cluster",
+    ],
     choices: &[
         Choice {
             command: "etcd --version",
@@ -172,6 +179,11 @@ pub const VERSION_SKIP: Page = Page {
             safe: true,
         },
         COPY,
+        Choice {
+            command: "volhold adopt {name}",
+            effect: "Take the step at once: you know that this version can. Once it has written, the way back is a backup.",
+            safe: false,
+        },
         RETRY,
     ],
 };
@@ -179,14 +191,25 @@ pub const VERSION_SKIP: Page = Page {
 pub const VERSION_DOWNGRADE: Page = Page {
     severity: Severity::Trouble,
     cause: "the etcd that would start is older than its data",
-    found: "The data carries the storage version of a newer etcd than the installed one.",
+    found: "The data carries the storage or cluster version of a newer etcd than the one that is to run; or a downgrade to \
+            another version is enabled.",
     means: "A package was downgraded, or an old image was booted with the current volume.",
-    without: "An old etcd ignores what it does not know, and writes the rest back without it.",
-    check: &["etcd --version", "Which version do the peers run? etcdctl endpoint status --cluster"],
+    without: "It ends with \"invalid downgrade\" or \"cluster cannot be downgraded\" at each start.",
+    check: &[
+        "etcd --version",
+        "volhold explain {name}     what served the data last, and what is to run",
+        "Which version do the peers run? etcdctl endpoint status --cluster",
+    ],
     choices: &[
         Choice {
             command: "etcd --version",
-            effect: "Install the version that wrote the data, or a newer one.",
+            effect: "Install the version that served the data last, or the next newer one.",
+            safe: true,
+        },
+        Choice {
+            command: "etcdctl downgrade cancel",
+            effect: "On 3.6, where a downgrade was enabled that is not wanted. `etcdctl downgrade enable` is the way to \
+                     3.5 from 3.6, with the 3.6 still running.",
             safe: true,
         },
         COPY,
@@ -196,11 +219,12 @@ pub const VERSION_DOWNGRADE: Page = Page {
 
 pub const V2_DATA_ONLY: Page = Page {
     severity: Severity::Critical,
-    cause: "the data is in the format of etcd 2, and the etcd that would start cannot see it",
-    found: "A data dir with log and snapshots of the v2 store and no v3 content.",
+    cause: "the data is in the format of etcd 2, and the etcd that would start shows nothing of it",
+    found: "Keys of the v2 API, in a dir without a v3 store or beside one that holds far less, and an etcd from 3.4 on that is \
+            to open it.",
     means: "The cluster was never migrated, or its migrated data lies elsewhere.",
     without: "etcd 3.4 and later start with an empty v3 store on top of it: every key is gone for its clients, and the files \
-              still look full.",
+              still look full. 3.6 refuses to start.",
     check: &["volhold explain {name}     all data dirs", "Was this cluster migrated, and to which directory?"],
     choices: &[
         COPY,
@@ -210,7 +234,27 @@ pub const V2_DATA_ONLY: Page = Page {
             effect: "With etcdctl of 3.0 to 3.4, on a copy of the directory: brings the v2 keys into the v3 store.",
             safe: true,
         },
+        Choice {
+            command: "volhold adopt {name}",
+            effect: "What lies in the v2 store is not needed any more: start without it.",
+            safe: false,
+        },
     ],
+};
+
+pub const KNOWN_BAD_VERSION: Page = Page {
+    severity: Severity::Trouble,
+    cause: "the etcd that is to run is of a release that can lose data",
+    found: "The etcd that is to open this dir is 3.5.0, 3.5.1 or 3.5.2.",
+    means: "After a crash these may apply entries of their log twice or not at all, and then serve other data than the other \
+            members (etcd issue 13766). etcd's maintainers say not to use them.",
+    without: "Nothing shows it until two members answer the same question differently.",
+    check: &["etcd --version", "etcdctl endpoint hashkv --cluster     the same hash of every member?"],
+    choices: &[Choice {
+        command: "etcd --version",
+        effect: "Install the newest 3.5 on one member after the other. Nothing of the data changes.",
+        safe: true,
+    }],
 };
 
 pub const BLANK_REPLACEMENT: Page = Page {
@@ -331,7 +375,8 @@ pub const IDENTITY_CHANGED: Page = Page {
 pub const MIGRATION_UNDER_WAY: Page = Page {
     severity: Severity::Information,
     cause: "etcd-manager is in the middle of a migration or restore, which only it can end",
-    found: "Its state is empty, new or quarantined, while the old data lies complete in data-trashcan.",
+    found: "Its state is empty, new or quarantined, while the old data lies complete in data-trashcan; or its state runs another \
+            version than the configuration says that it is meant to reach.",
     means: "An empty dir is expected for some minutes. If it stays empty, the migration has failed.",
     without: "A failed migration looks like a finished one: an empty cluster that is healthy.",
     check: &["volhold status     again in half an hour", "journalctl -b | grep -i etcd-manager"],

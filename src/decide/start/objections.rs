@@ -25,6 +25,8 @@ pub enum Kind {
     PinsContradict,
     /// Older than what was noted.
     Backwards,
+    /// The etcd that is to run cannot open it, or not yet.
+    Version,
     /// Contradicts the configuration, which a person can change.
     Configured,
     /// Somebody else has it, or nothing says which dir is meant.
@@ -44,7 +46,8 @@ impl Kind {
                 | Kind::OtherCluster
                 | Kind::OtherMember
                 | Kind::PinsContradict
-                | Kind::Backwards => populated,
+                | Kind::Backwards
+                | Kind::Version => populated,
                 Kind::OtherVolume
                 | Kind::Unread
                 | Kind::Damage
@@ -63,6 +66,7 @@ impl Kind {
                 | Kind::OtherCluster
                 | Kind::OtherMember
                 | Kind::PinsContradict
+                | Kind::Version
                 | Kind::Configured
                 | Kind::Unclear
                 | Kind::NotFresh => false,
@@ -80,6 +84,7 @@ impl Kind {
                 | Kind::Unread
                 | Kind::Damage
                 | Kind::Backwards
+                | Kind::Version
                 | Kind::Configured
                 | Kind::Unclear => false,
             },
@@ -92,6 +97,7 @@ impl Kind {
                 | Kind::OtherCluster
                 | Kind::PinsContradict
                 | Kind::Backwards
+                | Kind::Version
                 | Kind::Configured
                 | Kind::Unclear => false,
             },
@@ -108,6 +114,7 @@ impl Kind {
             | Kind::Damage
             | Kind::PinsContradict
             | Kind::Backwards
+            | Kind::Version
             | Kind::Configured
             | Kind::Unclear => false,
         }
@@ -125,7 +132,7 @@ impl Kind {
             | Kind::OtherMember
             | Kind::PinsContradict
             | Kind::Configured => true,
-            Kind::Unread | Kind::Damage | Kind::Backwards | Kind::Unclear | Kind::NotFresh => false,
+            Kind::Unread | Kind::Damage | Kind::Backwards | Kind::Version | Kind::Unclear | Kind::NotFresh => false,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod enumerated;
 mod published;
 mod rows;
+mod version;
 mod witness;
 
 use super::*;
@@ -131,6 +132,7 @@ fn first_look(volume: VolumeReading) -> StartEvidence {
         age: Observed::Seen(VolumeAge::NoProvider),
         siblings: Siblings::not_named(),
         witness: Observed::Seen(None),
+        to_run: Observed::Seen(None),
     }
 }
 

@@ -170,19 +170,16 @@ fn take_entry(found: &mut LogFile, entry: &RaftEntry) {
         Err(_) => (None, V2Request::decode(entry.data.as_slice()).ok()),
     };
     let mut version = set;
-    if let Some(request) = v2 {
-        if request.method == b"PUT" && request.path == b"/0/version" {
-            version = Some(request.value.clone());
-        } else if !(request.method == b"PUT" && is_attributes(&request.path)) {
-            found.refused_v2 = Some(entry.index);
-        }
+    if let Some(request) = v2
+        && request.method == b"PUT"
+        && request.path == b"/0/version"
+    {
+        version = Some(request.value.clone());
+    }
+    if entry::refused_v2(entry) {
+        found.refused_v2 = Some(entry.index);
     }
     if let Some(version) = version {
         found.cluster_version = Some((entry.index, printable(&version)));
     }
-}
-
-/// `/0/members/ID/attributes`
-fn is_attributes(path: &[u8]) -> bool {
-    path.strip_prefix(b"/0/members/").is_some_and(|rest| rest.ends_with(b"/attributes"))
 }

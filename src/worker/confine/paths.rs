@@ -50,6 +50,12 @@ pub(super) fn allowed(given: Given<'_>) -> Result<Vec<Allowed>, ConfineError> {
     Ok(allowed)
 }
 
+/// Every path, for reading and for running; none for writing.
+pub(super) fn of_program() -> Result<Vec<Allowed>, ConfineError> {
+    let access = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
+    Ok(vec![Allowed { at: open("/")?, access }])
+}
+
 /// Where sysfs tells libblkid whether this is a whole disk. Without that answer it would not look for the signatures of
 /// firmware RAID at all, and *less found* is the one thing that a reader must never come to by being confined.
 fn device_in_sysfs(fd: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, ConfineError> {

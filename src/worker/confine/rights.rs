@@ -14,10 +14,19 @@ const SECONDS: u64 = 600;
 /// Bytes a second of processor time, far below what the slowest build does.
 const SLOWEST: u64 = 4_000_000;
 
+fn set(what: &'static str, resource: Resource, value: u64) -> Result<(), ConfineError> {
+    setrlimit(resource, value, value).map_err(|errno| ConfineError::Limit { what, source: errno.into() })
+}
+
+/// For a program that prints its version. The runtime of Go reserves more address space than it uses: that is not bounded.
+pub(super) fn limit_program() -> Result<(), ConfineError> {
+    set("the processor time", Resource::RLIMIT_CPU, 10)?;
+    set("descriptors", Resource::RLIMIT_NOFILE, DESCRIPTORS)?;
+    set("the size of files", Resource::RLIMIT_FSIZE, 0)?;
+    set("core dumps", Resource::RLIMIT_CORE, 0)
+}
+
 pub(super) fn limit(given: Given<'_>) -> Result<(), ConfineError> {
-    let set = |what, resource, value| {
-        setrlimit(resource, value, value).map_err(|errno| ConfineError::Limit { what, source: errno.into() })
-    };
     set("the processor time", Resource::RLIMIT_CPU, processor_seconds(given))?;
     set("memory", Resource::RLIMIT_AS, ADDRESS_SPACE)?;
     set("descriptors", Resource::RLIMIT_NOFILE, DESCRIPTORS)?;
@@ -41,6 +50,19 @@ fn processor_seconds(given: Given<'_>) -> u64 {
 /// A tree keeps CAP_DAC_READ_SEARCH, where it was there: etcd's files belong to etcd's user and are closed to everybody
 /// else. Where it can lead to is bounded by Landlock; what it means besides (open_by_handle_at) is no allowed call.
 pub(super) fn drop_capabilities(given: Given<'_>) -> Result<bool, ConfineError> {
+    let kept = match given {
+        Given::Bytes(_) => CapabilitySet::empty(),
+        Given::Tree(_) => CapabilitySet::DAC_READ_SEARCH,
+    };
+    drop_but(kept)
+}
+
+/// The same, with nothing kept.
+pub(super) fn drop_all_capabilities() -> Result<bool, ConfineError> {
+    drop_but(CapabilitySet::empty())
+}
+
+fn drop_but(kept: CapabilitySet) -> Result<bool, ConfineError> {
     let failed = |errno: Errno| ConfineError::Capabilities { source: errno.into() };
     let had = capabilities(None).map_err(failed)?;
     rustix::thread::clear_ambient_capability_set().map_err(failed)?;
@@ -56,10 +78,7 @@ pub(super) fn drop_capabilities(given: Given<'_>) -> Result<bool, ConfineError> 
             }
         }
     }
-    let kept = match given {
-        Given::Bytes(_) => CapabilitySet::empty(),
-        Given::Tree(_) => CapabilitySet::DAC_READ_SEARCH & had.permitted,
-    };
+    let kept = kept & had.permitted;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(failed)?;
     Ok(emptied)
