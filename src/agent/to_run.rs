@@ -83,3 +83,19 @@ fn text_of(path: &Path) -> std::io::Result<String> {
     file.take(LARGEST).read_to_string(&mut text)?;
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_that_nobody_configured_speaks_of_its_own_directory_only() {
+        let of = |dir: Option<&str>| Manifest { data_dir: dir.map(PathBuf::from), ..Manifest::default() };
+        let publish = Publish::whole("/var/lib/etcd");
+        assert!(mounts(&of(Some("/var/lib/etcd")), &publish));
+        assert!(mounts(&of(Some("/var/lib/etcd/data")), &publish));
+        for other in [Some("/var/lib/etcd-events"), Some("/srv/etcd"), Some("/var/lib"), None] {
+            assert!(!mounts(&of(other), &publish), "{other:?}");
+        }
+    }
+}
