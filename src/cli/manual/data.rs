@@ -179,12 +179,12 @@ pub const VERSION_SKIP: Page = Page {
             safe: true,
         },
         COPY,
+        RETRY,
         Choice {
             command: "volhold adopt {name}",
             effect: "Take the step at once: you know that this version can. Once it has written, the way back is a backup.",
             safe: false,
         },
-        RETRY,
     ],
 };
 

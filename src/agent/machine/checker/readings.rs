@@ -383,6 +383,7 @@ pub fn event(known: &Known, answer: &Answer) -> Event {
                     None => unknown(),
                 },
                 records: Observed::Seen(records),
+                to_run: Observed::Seen(None),
             }))
         }
         Answer::NotLooked { volume, records } => Event::Looked(Box::new(StartEvidence {
@@ -394,6 +395,7 @@ pub fn event(known: &Known, answer: &Answer) -> Event {
             age: unknown(),
             siblings: unknown(),
             witness: unknown(),
+            to_run: Observed::Seen(None),
         })),
         Answer::Published(true) => Event::Published(Ok(())),
         Answer::Published(false) => Event::Published(Err(failure())),
