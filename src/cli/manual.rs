@@ -12,6 +12,8 @@ mod data;
 mod ebs;
 pub mod etcd;
 mod filesystem;
+/// Healthy lives, and the holds on their way.
+pub mod lives;
 mod volume;
 
 use crate::model::ReasonCode;

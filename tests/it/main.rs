@@ -27,6 +27,7 @@ mod incidents_c;
 mod incidents_d;
 mod install;
 mod layers;
+mod lives;
 mod metrics;
 mod mutants;
 #[cfg(not(feature = "aws"))]

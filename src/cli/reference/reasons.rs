@@ -49,6 +49,12 @@ pub(super) fn page() -> String {
          at all where udev did not look. A read error ends in 2 too. The last line of each is part of volhold's refusal.",
     );
     page.verbatim(&manual::blind_spots::table());
+    page.section("HEALTHY LIVES");
+    page.para(
+        "What a master goes through in its life, and whether volhold holds etcd on the way. Each of these is walked through the \
+         rules by a test, from data that real versions of etcd left. NAME is the guard.",
+    );
+    page.verbatim(&manual::lives::table());
     page.section("SEE ALSO");
     page.para("volhold(8), volhold.toml(5)");
     page.finish()
