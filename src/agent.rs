@@ -263,6 +263,12 @@ fn start_policy(guard: &GuardConfig) -> StartPolicy {
         peer_url: guard.peer_url.clone(),
         min_keys_percent: 50,
         far_behind_percent: 50,
+        // A name that cannot be looked up says nothing of the dir.
+        runs_as: guard
+            .owner
+            .as_ref()
+            .and_then(|owner| crate::act::datadir::owner_ids(&owner.user, &owner.group).ok())
+            .map(|ids| (ids.uid, ids.gid)),
     }
 }
 

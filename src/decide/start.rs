@@ -21,6 +21,7 @@ mod keys;
 mod objections;
 mod place;
 mod published;
+mod room;
 mod situation;
 #[cfg(test)]
 #[allow(
@@ -136,6 +137,8 @@ fn judge(
     let standing = identity::against_record(&situation, records, policy, objections, warnings);
     dirs::beyond(seen.reading, standing, objections, warnings);
     identity::against_configuration(&situation, policy, objections);
+    room::access(&situation, policy, objections);
+    room::space(&situation, seen.to_run, warnings);
     version::rules(&situation, seen.to_run, policy, objections, warnings);
     dirs::selection(&situation, objections);
     dirs::beside(&situation, standing, records, policy, objections);

@@ -7,12 +7,12 @@ use super::bolt::tree::Budget;
 use super::defects::Code;
 use super::find::VolumeHints;
 use super::lock::lock_holder;
-use super::member::{self, Look, LookBudget};
+use super::member::{self, DB, Look, LookBudget, SNAP_DIR, WAL_DIR};
 use super::schema::BackendReading;
 use super::wal::WalReading;
 use crate::model::{
-    BackendFacts, ClusterId, DataDirReport, DirRole, EtcdGeneration, Fingerprint, Member, MemberId, Observed, Place,
-    RaftProgress, Severity, Time, Unapplied, V2Facts,
+    BackendFacts, ClusterId, DataDirReport, DirRole, EtcdGeneration, FileOwner, Fingerprint, Free, Member, MemberId,
+    Observed, Place, RaftProgress, Severity, Time, Unapplied, V2Facts,
 };
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -187,5 +187,21 @@ fn place(dir: BorrowedFd<'_>, hints: &VolumeHints) -> Place {
     let born_at = born
         .filter(|found| StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME))
         .and_then(|found| Time::from_unix(found.stx_btime.tv_sec));
-    Place { fs_uuid: hints.fs_uuid, volume_id: hints.volume_id.clone(), inode, born_at }
+    let owners = [".", "member", SNAP_DIR, WAL_DIR, DB].into_iter().filter_map(|path| owner(dir, path)).collect();
+    let free = rustix::fs::fstatvfs(dir).ok().map(|stat| Free {
+        bytes: stat.f_bfree.saturating_mul(stat.f_frsize),
+        // A filesystem without a table of them says 0 of 0.
+        inodes: (stat.f_files > 0).then_some(stat.f_ffree),
+    });
+    Place { fs_uuid: hints.fs_uuid, volume_id: hints.volume_id.clone(), inode, born_at, owners, free }
+}
+
+/// Whose it is; `None`: it is not there, or is no directory and no file.
+fn owner(dir: BorrowedFd<'_>, path: &str) -> Option<FileOwner> {
+    let stat = rustix::fs::statat(dir, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+    let directory = kind == rustix::fs::FileType::Directory;
+    let known = directory || kind == rustix::fs::FileType::RegularFile;
+    let mode = stat.st_mode & 0o7777;
+    known.then(|| FileOwner { path: path.to_owned(), uid: stat.st_uid, gid: stat.st_gid, mode, directory })
 }

@@ -263,6 +263,33 @@ pub struct Place {
     pub inode: Option<u64>,
     /// Birth time of `member`, where the filesystem keeps it.
     pub born_at: Option<Time>,
+    /// Whose the dir, its directories and its backend are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<FileOwner>,
+    /// What is free on the filesystem, where that could be asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<Free>,
+}
+
+/// Whose a directory or file is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileOwner {
+    /// Relative to the data dir; `.` is the dir.
+    pub path: String,
+    pub uid: u32,
+    pub gid: u32,
+    /// The lower twelve bits.
+    pub mode: u32,
+    pub directory: bool,
+}
+
+/// What a filesystem has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Free {
+    /// In bytes, what is set aside for root included.
+    pub bytes: u64,
+    /// `None`: it makes inodes as it needs them.
+    pub inodes: Option<u64>,
 }
 
 /// Something wrong in a data dir.

@@ -100,6 +100,9 @@ pub struct StartPolicy {
     pub min_keys_percent: u8,
     /// A dir is far behind when its live keys are below this percentage of the best dir's (50).
     pub far_behind_percent: u8,
+    /// User and group that etcd runs as, if configuration says.
+    #[serde(default)]
+    pub runs_as: Option<(u32, u32)>,
 }
 
 /// May etcd start?

@@ -49,6 +49,7 @@ fn decide(volume: VolumeReading, records: Records, data_dir: Option<&str>) -> St
         peer_url: None,
         min_keys_percent: 50,
         far_behind_percent: 50,
+        runs_as: None,
     };
     may_start(&evidence, &policy)
 }

@@ -1,9 +1,10 @@
 //! Healthy lives (volhold-reasons(7), HEALTHY LIVES) through the start rules, from dirs that real etcds left: each is held
 //! where the table says so, under that name, and its answer lifts it; and nowhere else.
 
-use crate::common::{Tmp, fixture};
+use crate::common::{Guard, Loop, Node, Tmp, disk, fixture};
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::process::Command;
 use volhold::cli::manual::lives::LIVES;
 use volhold::decide::start::may_start;
 use volhold::etcd::{VolumeHints, examine_volume};
@@ -229,6 +230,7 @@ fn verdict(evidence: &StartEvidence) -> StartVerdict {
         peer_url: None,
         min_keys_percent: 50,
         far_behind_percent: 50,
+        runs_as: None,
     };
     may_start(evidence, &policy)
 }
@@ -263,4 +265,36 @@ fn every_healthy_life_is_held_where_the_table_says_so_and_its_answer_lifts_it() 
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_dir_that_etcds_user_cannot_use_is_held_until_it_is_his() {
+    let tmp = Tmp::new();
+    let tree = tmp.join("tree");
+    fixture::etcd_tree("v3.4.23-basic", &tree);
+    let image = disk::sparse(&tmp.join("volume"), 256 << 20);
+    disk::mkfs_ext4(&image, Some(&tree));
+    let device = Loop::new(&image);
+    let mut node = Node::new();
+    let mut guard = Guard::enforce("main", device.node(), &node.path("mnt"));
+    guard.more = "owner = \"12345:12345\"\n".to_owned();
+    node.configure(&[guard.clone()]);
+    node.start();
+    let status = node.await_held("main", "wrong-owner");
+    let message = status["reasons"][0]["message"].as_str().expect("a message");
+    assert!(message.contains("as user 12345, group 12345"), "{message}");
+    // Whose it is belongs to the tree: given to him, it opens.
+    assert_eq!(node.stop_agent(), Some(0));
+    drop(device);
+    let given = Command::new("chown").args(["-R", "12345:12345"]).arg(&tree).status().expect("chown");
+    assert!(given.success());
+    let image = disk::sparse(&tmp.join("given"), 256 << 20);
+    disk::mkfs_ext4(&image, Some(&tree));
+    let device = Loop::new(&image);
+    let mut node = Node::new();
+    guard.device = device.node().display().to_string();
+    guard.publish = node.path("mnt");
+    node.configure(&[guard]);
+    node.start();
+    node.await_open("main");
 }

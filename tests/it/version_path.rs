@@ -43,6 +43,7 @@ fn held(volume: &VolumeReading, version: EtcdVersion) -> Vec<Reason> {
         peer_url: None,
         min_keys_percent: 50,
         far_behind_percent: 50,
+        runs_as: None,
     };
     match may_start(&evidence, &policy) {
         StartVerdict::Start { .. } => Vec::new(),

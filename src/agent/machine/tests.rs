@@ -33,6 +33,7 @@ fn policy(mode: Mode, format: FormatPolicy, fstype: Fstype) -> GuardPolicy {
             peer_url: None,
             min_keys_percent: 50,
             far_behind_percent: 50,
+            runs_as: None,
         },
     }
 }

@@ -95,7 +95,15 @@ pub const FIELDS: &[(&str, &str)] = &[
         "Of a deep reading: the least version of etcd that understands every entry of the log behind the newest snapshot. \
          etcd 3.6 does not take its storage below that at a downgrade.",
     ),
-    ("place", "Where it lies: filesystem, volume, inode, birth."),
+    (
+        "v2_request",
+        "Index of the last entry behind the newest snapshot that is a request of the v2 API: etcd 3.6 does not start on it.",
+    ),
+    ("promoted", "Members that the backend calls learners and the v2 store voters: etcd 3.5.1 to 3.5.19 left them so."),
+    (
+        "place",
+        "Where it lies: filesystem, volume, inode, birth; `owners` of its files; what is `free` on the filesystem.",
+    ),
     ("deep.pages", "Pages by kind. `free`: no tree reaches them."),
     (
         "deep.records",

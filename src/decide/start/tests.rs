@@ -2,6 +2,7 @@
 
 mod enumerated;
 mod published;
+mod room;
 mod rows;
 mod version;
 mod witness;
@@ -185,6 +186,7 @@ fn policy() -> StartPolicy {
         peer_url: None,
         min_keys_percent: 50,
         far_behind_percent: 50,
+        runs_as: None,
     }
 }
 

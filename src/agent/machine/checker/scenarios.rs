@@ -32,6 +32,7 @@ fn policy() -> GuardPolicy {
             peer_url: None,
             min_keys_percent: 50,
             far_behind_percent: 50,
+            runs_as: None,
         },
     }
 }

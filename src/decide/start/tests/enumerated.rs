@@ -504,6 +504,7 @@ fn healthy_continuing_data_starts_whatever_the_optional_configuration_says() {
                                 peer_url: peer_url.clone(),
                                 min_keys_percent,
                                 far_behind_percent,
+                                runs_as: None,
                             };
                             for beside in BESIDES {
                                 let memory =
