@@ -137,6 +137,7 @@ fn judge(
     let standing = identity::against_record(&situation, records, policy, objections, warnings);
     dirs::beyond(seen.reading, standing, objections, warnings);
     identity::against_configuration(&situation, policy, objections);
+    identity::against_manifest(&situation, seen.to_run, policy, objections);
     room::access(&situation, policy, objections);
     room::space(&situation, seen.to_run, warnings);
     version::rules(&situation, seen.to_run, policy, objections, warnings);

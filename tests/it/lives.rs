@@ -298,3 +298,28 @@ fn a_dir_that_etcds_user_cannot_use_is_held_until_it_is_his() {
     node.start();
     node.await_open("main");
 }
+
+#[test]
+fn every_dir_that_was_restored_is_told_as_that_and_no_other() {
+    let world = World(Tmp::new());
+    for (case, restored) in [
+        ("v3.1.12-restored", true),
+        ("v3.4.23-restored", true),
+        ("v3.5.30-restored", true),
+        ("v3.5.30-restored-bumped", true),
+        ("v3.6.12-restored", true),
+        ("v3.7.1-restored", true),
+        ("v3.1.12-basic", false),
+        ("v3.4.23-force-new-cluster", false),
+        ("v3.5.30-basic", false),
+        ("v3.6.12-basic", false),
+    ] {
+        let volume = world.volume(case, None);
+        let mut records = record(&volume, NOW);
+        records.pin.as_mut().expect("a pin").cluster_id.0 ^= 1;
+        records.high_water = None;
+        let StartVerdict::Hold { reasons } = verdict(&looked(volume, records)) else { panic!("{case} starts") };
+        assert_eq!(reasons[0].code.as_str(), "other-cluster", "{case}");
+        assert_eq!(reasons[0].message.contains("snapshot restore"), restored, "{case}: {}", reasons[0].message);
+    }
+}

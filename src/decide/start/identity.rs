@@ -4,8 +4,8 @@ use super::keys::{Keys, at_least};
 use super::situation::{Situation, is_damaged, reachable_revision};
 use super::{Kind, Objections, describe, dirs};
 use crate::model::{
-    ClusterId, DataDirReport, EtcdGeneration, Fingerprint, HighWater, MemberId, Pin, Reason, ReasonCode, Records,
-    StartPolicy,
+    ClusterId, DataDirReport, EtcdFlags, EtcdGeneration, EtcdToRun, Fingerprint, HighWater, MemberId, Observed, Pin,
+    RaftProgress, Reason, ReasonCode, Records, StartPolicy,
 };
 use serde_json::json;
 
@@ -126,6 +126,9 @@ fn other_ids(
         (Kind::OtherCluster, ReasonCode::OtherCluster, format!("cluster {cluster}, member {member}"))
     };
     let mut message = format!("`{}` belongs to {found}; expected is {expected}", dir.path);
+    if dir.fingerprint.as_ref().is_some_and(was_restored) {
+        message.push_str(RESTORED);
+    }
     if seen_while_open {
         message.push_str(" (the change was seen while the gate was open");
         if !kept {
@@ -177,7 +180,8 @@ fn backwards(
     let behind = !lines.is_empty() || !not_known.is_empty();
     // A damaged dir is told as damaged, and one that holds nothing as vanished: both explain why it is behind.
     if !lines.is_empty() && (dir.populated || situation.damaged()) {
-        let message = format!("`{}` is older than it was: {}", dir.path, lines.join("; "));
+        let restored = if was_restored(fingerprint) { RESTORED } else { "" };
+        let message = format!("`{}` is older than it was: {}{restored}", dir.path, lines.join("; "));
         let detail = json!({
             "found": { "last_index": fingerprint.raft.last_index, "term": fingerprint.raft.term,
                        "revision": fingerprint.revision, "consistent_index": fingerprint.consistent_index },
@@ -268,6 +272,47 @@ pub fn against_configuration(situation: &Situation<'_>, policy: &StartPolicy, ob
         );
         objections.add(Kind::Configured, Reason::new(ReasonCode::OtherMember, message));
     }
+}
+
+/// The member that the static pod's manifest starts, where configuration names none. A name alone may be changed, and so may
+/// a URL; an etcd that is started under both of another member would speak for him.
+pub fn against_manifest(
+    situation: &Situation<'_>,
+    to_run: &Observed<Option<EtcdToRun>>,
+    policy: &StartPolicy,
+    objections: &mut Objections,
+) {
+    if policy.member.is_some() || policy.peer_url.is_some() {
+        return;
+    }
+    let (Some(dir), Some(fingerprint)) = (situation.dir(), situation.fingerprint()) else { return };
+    let Some(own) = fingerprint.members.iter().find(|member| Some(member.id) == fingerprint.member_id) else { return };
+    let Some(etcd) = super::version::opens(situation, to_run) else { return };
+    let Some(EtcdFlags { name: Some(name), peer_urls, quota: _, wal_dir: _ }) = &etcd.flags else { return };
+    let same = |one: &String, other: &String| one.trim_end_matches('/') == other.trim_end_matches('/');
+    let shares = own.peer_urls.iter().any(|url| peer_urls.iter().any(|other| same(url, other)));
+    if own.name.is_empty() || own.name == *name || own.peer_urls.is_empty() || peer_urls.is_empty() || shares {
+        return;
+    }
+    let message = format!(
+        "`{}` belongs to the member `{}` ({}, {}), and {} starts `{name}` with {}",
+        dir.path,
+        own.name,
+        own.id,
+        own.peer_urls.join(" and "),
+        etcd.at.as_deref().unwrap_or("the manifest"),
+        peer_urls.join(" and ")
+    );
+    objections.add(Kind::Configured, Reason::new(ReasonCode::OtherMember, message));
+}
+
+const RESTORED: &str = "; it was made by `snapshot restore`, and no etcd has run on it yet";
+
+/// As `snapshot restore` leaves it (etcd v3.5.30 `etcdutl/snapshot/v3_snapshot.go` saveWALAndSnap): a snapshot of the last
+/// entry, in term 1. A member that ran has had an election, and so a later term.
+fn was_restored(fingerprint: &Fingerprint) -> bool {
+    let RaftProgress { term, commit: _, first_index: _, last_index, snapshot_index } = &fingerprint.raft;
+    *term == Some(1) && snapshot_index.is_some() && snapshot_index == last_index
 }
 
 /// What a record noted of this volume, for a sentence.

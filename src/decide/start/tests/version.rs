@@ -1,7 +1,7 @@
 //! Which etcd may open which data.
 
 use super::*;
-use crate::model::{EtcdToRun, EtcdVersion, NamedBy};
+use crate::model::{EtcdFlags, EtcdToRun, EtcdVersion, NamedBy};
 use ReasonCode::*;
 
 /// A dir that a cluster of this version left, and the etcd that is to open it.
@@ -249,4 +249,45 @@ fn a_dir_that_holds_nothing_or_is_damaged_is_not_asked_for_its_version() {
         });
     }
     assert_eq!(held_as(&evidence), [WalDamaged]);
+}
+
+#[test]
+fn a_manifest_that_starts_another_member_is_held_and_a_new_name_or_url_alone_is_not() {
+    let with = |name: &str, url: &str| {
+        let mut evidence = with_records(one_healthy(), known());
+        let flags = EtcdFlags { name: Some(name.into()), peer_urls: vec![url.into()], ..EtcdFlags::default() };
+        let at = Some("/etc/kubernetes/manifests/etcd.yaml".into());
+        let etcd = EtcdToRun { version: None, by: NamedBy::Manifest, at, flags: Some(flags) };
+        evidence.to_run = Observed::Seen(Some(etcd));
+        evidence
+    };
+    let reasons = holds(&with("etcd-b", "https://b:2380"));
+    assert_eq!(codes(&reasons), [OtherMember]);
+    says(&reasons[0], &["`etcd-a`", "https://a:2380", "`etcd-b`", "https://b:2380", "etcd.yaml"]);
+    for (name, url) in [("etcd-a", "https://a:2380/"), ("etcd-b", "https://a:2380"), ("etcd-a", "https://b:2380")] {
+        assert_eq!(warned(&with(name, url)), [], "{name} {url}");
+    }
+    // What a person configured outweighs it, and a member that never ran has no name.
+    let configured = StartPolicy { member: Some("etcd-a".into()), ..policy() };
+    assert!(matches!(may_start(&with("etcd-b", "https://b:2380"), &configured), StartVerdict::Start { .. }));
+    let mut added = with("etcd-b", "https://b:2380");
+    print(&mut added).members[0].name = String::new();
+    assert_eq!(warned(&added), []);
+}
+
+#[test]
+fn a_dir_that_was_restored_and_never_run_is_told_as_that() {
+    let mut evidence = with_records(one_healthy(), Records { pin: Some(pin(OTHER, HIM)), ..known() });
+    assert!(!holds(&evidence)[0].message.contains("snapshot restore"));
+    print(&mut evidence).raft =
+        RaftProgress { term: Some(1), last_index: Some(3), snapshot_index: Some(3), ..RaftProgress::default() };
+    print(&mut evidence).consistent_index = Some(3);
+    says(&holds(&evidence)[0], &["snapshot restore", "no etcd has run on it yet"]);
+    let mut evidence = with_records(one_healthy(), known());
+    print(&mut evidence).raft =
+        RaftProgress { term: Some(1), last_index: Some(3), snapshot_index: Some(3), ..RaftProgress::default() };
+    print(&mut evidence).consistent_index = Some(3);
+    let reasons = holds(&evidence);
+    assert_eq!(codes(&reasons), [WentBackwards]);
+    says(&reasons[0], &["snapshot restore"]);
 }
