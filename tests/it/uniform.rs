@@ -166,7 +166,8 @@ fn magic_that_noise_hits_by_chance_is_listed_and_keeps_no_fresh_volume_from_its_
     let looked = look(device.node());
     assert!(looked.has(&FindingKind::ExtSuperblock, Validated::Magic), "{:?}", looked.content().findings);
     let answer = looked.reading.libblkid.seen().expect("libblkid answers");
-    assert!(!answer.says_nothing(), "libblkid does not believe in it");
+    // 2.38 believes in it; 2.41 and 2.42 ask more of a superblock, and see nothing. The answer is the same.
+    assert!(!answer.says_nothing() || !answer.version.starts_with("2.38."), "libblkid does not believe in it");
     looked.may_be_formatted_if_ec2_vouches("a chance 0xEF53");
 }
 
