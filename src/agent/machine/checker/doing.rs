@@ -285,6 +285,8 @@ impl Doing<'_> {
             Job::Record { facts } => {
                 let (v, fs) = (self.subject(), self.world.agent(self.m).filesystem);
                 self.keep(v, fs, facts);
+                // Whose data it is, or that there is some: a person's answer is used up.
+                self.world.volume_mut(v).consent = None;
                 self.first(&[Job::RecordOnVolume { facts }]);
             }
             Job::RecordOnVolume { .. } => {

@@ -214,7 +214,7 @@ pub fn steps(known: &Known, world: &World, sorts: &[Sort]) -> Vec<Step> {
 fn foreign(world: &mut World, v: u8) -> Content {
     let volume = world.volume_mut(v);
     volume.made += 1;
-    volume.ledger = 0;
+    (volume.ledger, volume.copy) = (0, false);
     Content::Fs { uuid: 16 * (v + 1) + volume.made, data: Data::None, aside: Data::None }
 }
 
@@ -363,13 +363,14 @@ pub fn after(known: &mut Known, world: &World, step: Step, nature: Nature) -> Re
         Step::Uses(v) => world.volume_mut(v).person = true,
         Step::Wipes(v) => {
             let volume = world.volume_mut(v);
-            (volume.content, volume.ledger) = (Content::Blank, 0);
+            (volume.content, volume.ledger, volume.copy) = (Content::Blank, 0, false);
         }
         Step::Formats(v) => world.volume_mut(v).content = foreign(&mut world, v),
         Step::PutsAside(v) => {
             if let Content::Fs { data, aside, .. } = &mut world.volume_mut(v).content {
                 *aside = std::mem::replace(data, Data::None);
             }
+            world.volume_mut(v).beside = false;
         }
         Step::Deletes(v) => {
             if let Content::Fs { data, .. } = &mut world.volume_mut(v).content {
@@ -418,6 +419,8 @@ fn say(known: &mut Known, world: &mut World, m: u8, nature: Nature, of: Option<u
     doing.keep_on_node(&[line]);
     *world = doing.world;
     if let Told::Adopted(answer) = told {
-        world.volume_mut(v).consent = Some(answer);
+        let volume = world.volume_mut(v);
+        volume.consent = Some(answer);
+        volume.copy &= answer != Adoption::Restored;
     }
 }

@@ -13,13 +13,13 @@ fn broken(words: impl Into<String>) -> Result<(), Broken> {
     Err(Broken(words.into()))
 }
 
-/// Some memory that this master can reach says that the volume held something: its own ledger, or the tags.
+/// Some memory that this master can reach says that the volume held data: its own ledger, or the tags.
 fn remembered(known: &Known, world: &World, m: u8, v: u8) -> bool {
     let told = known
         .lines(world.master(m).ledger)
         .iter()
         .any(|line| line.volume == v && matches!(line.told, Told::Pinned { .. } | Told::Seen(_) | Told::Holds(_)));
-    told || world.volume(v).tags.is_some()
+    told || world.volume(v).tags.is_some_and(|tags| tags.pin.is_some() || tags.mark.is_some())
 }
 
 /// The volume that a person has let go for a while.
@@ -46,7 +46,8 @@ pub fn may_do(doing: &Doing<'_>, job: Job) -> Result<(), Broken> {
             if volume.content != Content::Blank {
                 return broken(format!("volume {v} is formatted over {:?}", volume.content));
             }
-            if volume.held && remembered(doing.known, world, m, v) && !meant_empty(volume) {
+            let told = volume.tags.is_some() || remembered(doing.known, world, m, v);
+            if volume.held && told && !meant_empty(volume) {
                 return broken(format!("volume {v}, which held data and is remembered, is formatted"));
             }
         }
@@ -92,7 +93,7 @@ pub fn may_open(doing: &mut Doing<'_>, running: bool) -> Result<(), Broken> {
         return broken(format!("master {m} opens its gate over {content:?}"));
     };
     let older = doing.world.all_volumes().any(|other| other != v && !doing.world.volume(other).young);
-    if volume.copy && volume.consent != Some(Adoption::Restored) {
+    if volume.copy {
         return broken(format!("master {m} opens its gate over volume {v}, a copy that nobody has spoken for"));
     }
     if data.lives() {
@@ -108,7 +109,7 @@ pub fn may_open(doing: &mut Doing<'_>, running: bool) -> Result<(), Broken> {
             return broken(format!("master {m} opens its gate over {data:?}, and {:?} was noted", volume.told));
         }
     } else if !meant_empty(&volume) {
-        if aside.lives() {
+        if aside.lives() && !volume.beside {
             return broken(format!("master {m} starts an empty etcd beside {aside:?}"));
         }
         let on_volume =
@@ -127,7 +128,13 @@ pub fn may_open(doing: &mut Doing<'_>, running: bool) -> Result<(), Broken> {
         }
     }
     let volume = doing.world.volume_mut(v);
-    (volume.consent, volume.copy, volume.told) = (None, false, if data.lives() { data } else { Data::None });
+    (volume.copy, volume.beside) = (false, aside.lives());
+    if data.lives() {
+        (volume.consent, volume.told) = (None, data);
+    } else {
+        // What was there is not what starts, as somebody has said; and that stands until there is data again.
+        (volume.held, volume.told) = (false, Data::None);
+    }
     Ok(())
 }
 

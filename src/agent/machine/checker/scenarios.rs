@@ -54,6 +54,7 @@ fn volume(slot: u8, young: bool) -> Volume {
         unsynced: false,
         held: false,
         told: Data::None,
+        beside: false,
         copy: false,
         consent: None,
     }

@@ -85,6 +85,8 @@ pub struct Volume {
     pub held: bool,
     /// For the properties only: the furthest data of it that any ledger was told of.
     pub told: Data,
+    /// For the properties only: a person has answered while there was data beside.
+    pub beside: bool,
     /// For the properties only: it is a copy of another volume, and no person has said so to a guard.
     pub copy: bool,
     /// For the properties only: the last answer that a person gave about it, until a gate opened on it.
