@@ -27,6 +27,8 @@ pub mod datadir;
 pub mod fsck;
 /// A filesystem gets all of a device that has become larger.
 pub mod grow;
+/// What runs an etcd is frozen, or its units are stopped.
+pub mod halt;
 /// What the kernel says in its log while a mount fails, or of a filesystem that has shut down.
 pub mod kernel_log;
 /// Image files become loop devices.

@@ -133,6 +133,29 @@ pub struct GuardConfig {
     pub restart: bool,
     /// `etcd`: the etcd that will open the data, by version, program or manifest. Not given: what is found.
     pub etcd: Option<EtcdSource>,
+    /// `at_run_time = "tell" | "freeze" | "stop"`, default `tell`, and with `stop` the list `stop_units`: what is done when the
+    /// data goes away, or becomes another's, under an open gate.
+    pub at_run_time: AtRunTime,
+}
+
+/// What is done when the data goes away, or becomes another's, under an open gate. Nothing on disk is touched in any case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AtRunTime {
+    Tell,
+    /// The cgroup of whatever has the data open: of a pod, its container's.
+    Freeze,
+    /// These units of systemd.
+    Stop(Vec<String>),
+}
+
+impl AtRunTime {
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            AtRunTime::Tell => "tell",
+            AtRunTime::Freeze => "freeze",
+            AtRunTime::Stop(_) => "stop",
+        }
+    }
 }
 
 /// User and group that etcd runs as, by name or number, as written.

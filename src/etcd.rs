@@ -52,7 +52,7 @@ pub use error::EtcdError;
 pub use facts::{backend_facts, data_dir_facts, hash_at};
 pub use file::read_file;
 pub use find::{VolumeHints, examine_volume, examine_volume_reporting};
-pub use lock::{lock_holder, remember_lock_owners, running_on};
+pub use lock::{lock_holder, lockers, remember_lock_owners, running_on, strays};
 pub use mark::durable_mark;
 pub use quick::quick;
 pub use read_at::{ReadAt, ReadError, Window};

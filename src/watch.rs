@@ -12,6 +12,8 @@
 mod datadir;
 /// The mount table.
 mod mounts;
+/// Processes by their numbers.
+mod processes;
 /// Requests that the CLI has put down for guards.
 mod requests;
 /// A chain of directories under inotify, of which the deeper ones may not exist yet.
@@ -19,5 +21,6 @@ mod tree;
 
 pub use datadir::{Change, DataDirWatch, WatchHint};
 pub use mounts::MountTable;
+pub use processes::{Process, processes};
 pub use requests::RequestWatch;
 pub use tree::WatchError;

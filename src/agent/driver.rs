@@ -15,6 +15,8 @@ mod growing;
 mod keeping;
 /// What a person has ordered to be done to the volume.
 mod orders;
+/// Something stirs on the volume of an open gate.
+mod stirring;
 /// Status, journal, decisions.
 mod telling;
 /// Who does not see the volume.
@@ -110,6 +112,12 @@ pub struct Driver {
     unseen: Option<Reason>,
     /// Processes that were asked to end because of it.
     ended: Vec<Blind>,
+    /// Etcds that work on files which are in no data dir any more.
+    astray: Vec<Reason>,
+    /// The gate was seen open with the right data behind it.
+    was_well: bool,
+    /// What runs etcd, and was halted by policy.
+    halted: Vec<stirring::Halted>,
 }
 
 impl Driver {
@@ -152,6 +160,9 @@ impl Driver {
             orders: Vec::new(),
             unseen: None,
             ended: Vec::new(),
+            astray: Vec::new(),
+            was_well: false,
+            halted: Vec::new(),
             provider,
             hub,
             whereabouts: None,
@@ -180,6 +191,7 @@ impl Driver {
                 if !*stop.borrow() {
                     self.attend_to_size().await;
                     self.attend_to_manager().await;
+                    self.attend_to_halting(&stop).await;
                 }
             }
             if *stop.borrow() {
@@ -202,6 +214,11 @@ impl Driver {
             event = match wake {
                 Some(Wake::LookAgain) => Some(Event::LookAgain),
                 Some(Wake::Mark) => Some(self.mark().await),
+                Some(Wake::Stirred) => {
+                    self.attend_to_stir(&stop).await;
+                    self.attend_to_halting(&stop).await;
+                    None
+                }
                 Some(Wake::Share) => {
                     self.share_claim().await;
                     None

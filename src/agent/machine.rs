@@ -11,6 +11,8 @@
 
 #[cfg(test)]
 mod checker;
+/// What changes while the gate is open.
+mod beside;
 /// The steps until a filesystem stands or may be made.
 mod examining;
 /// Whose device it is.
@@ -27,8 +29,9 @@ use crate::model::{
     FsUuid, Fstype, Gate, HighWater, Identity, Mode, Observed, Origin, Reason, Records, SecondReading, StartEvidence,
     StartKind, StartPolicy, StartVerdict, StateName, Time, Witness,
 };
+pub use beside::is_hard;
 use examining::{on_found, on_read, on_remembered, on_reread};
-use starting::{on_looked, on_marked, on_published, on_unpublished};
+use starting::{on_looked, on_marked, on_published, on_unpublished, on_watched};
 
 /// What configuration wants of one guard, in the words of the decisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +128,8 @@ pub enum Event {
     Mounted(Result<(), Failure>),
     /// The data dirs, through the detached or the published mount.
     Looked(Box<StartEvidence>),
+    /// What the watch over an open gate sees now, besides what is read of the data.
+    Watched(Vec<Reason>),
     Published(Result<(), Failure>),
     /// A mark of progress while open, with the records as they are now.
     Marked {
@@ -213,6 +218,9 @@ pub struct Guard {
     verdict: Option<StartVerdict>,
     tool_output: Option<String>,
     did: Did,
+    /// What the watch over the open gate saw last.
+    watched: Vec<Reason>,
+    known: Option<beside::Known>,
 }
 
 /// What volhold itself has done to the device since it was found: the honest part of "nothing was written".
@@ -250,6 +258,8 @@ impl Guard {
             verdict: None,
             tool_output: None,
             did: Did::default(),
+            watched: Vec::new(),
+            known: None,
         }
     }
 
@@ -469,6 +479,7 @@ pub fn step(mut guard: Guard, event: Event) -> (Guard, Vec<Action>) {
         }
         Event::Mounted(Err(failure)) => guard.fail(failure),
         Event::Looked(evidence) => on_looked(&mut guard, *evidence),
+        Event::Watched(seen) => on_watched(&mut guard, seen),
         Event::Published(Ok(())) => on_published(&mut guard),
         Event::Published(Err(failure)) => on_unpublished(&mut guard, failure),
         Event::Marked { mark, records } => on_marked(&mut guard, mark, *records),

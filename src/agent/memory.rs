@@ -103,6 +103,7 @@ impl Memory {
                 | Fact::Snapshot { .. }
                 | Fact::Grow { .. }
                 | Fact::Restarted { .. }
+                | Fact::Halted { .. }
                 | Fact::Enabled { .. }
                 | Fact::Disabled
                 | Fact::Bypassed { .. }

@@ -5,7 +5,8 @@
 use super::machine::State;
 use crate::model::{GuardName, Mode, Reason, ReasonCode};
 use crate::watch::{DataDirWatch, WatchHint};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::{Instant, sleep_until};
@@ -31,6 +32,8 @@ pub enum Wake {
     LookAgain,
     /// Read and keep durable progress.
     Mark,
+    /// Something stirred in or beside the data dir of an open gate: keep progress, and look at the whole volume.
+    Stirred,
     /// Give the claim to whoever waits, too.
     Share,
 }
@@ -51,8 +54,24 @@ const NEVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 const MARK: Duration = Duration::from_secs(300);
 /// How often a fresh data dir is looked at until it holds a key: a wiped dir must be told from one that never held any.
 const GROW: Duration = Duration::from_secs(2);
+/// Many changes at once are one change.
+const TOGETHER: Duration = Duration::from_millis(200);
+/// So many looks at what stirs follow each other at once; from then on each waits, until it has been quiet for `CALM`, so that
+/// looking takes one part in `SHARE` of the time. Who makes files all day long makes nobody read all day long.
+const BURST: u32 = 10;
+const SHARE: u32 = 20;
+const LONGEST_GAP: Duration = Duration::from_secs(15);
+const CALM: Duration = Duration::from_secs(10);
 /// Our own fsck and mkfs make udev announce a change: hints about the device count again after this.
 const OWN_ECHO: Duration = Duration::from_secs(3);
+
+/// What is watched: paths, and the directory that stood at the first of them. One that was mounted since is another.
+#[derive(Debug, PartialEq, Eq)]
+struct Watched {
+    root: PathBuf,
+    data_dir: PathBuf,
+    stood: Option<(u64, u64)>,
+}
 
 /// One guard's alarm clock.
 pub struct Rounds {
@@ -60,6 +79,13 @@ pub struct Rounds {
     mode: Mode,
     hints: Option<broadcast::Receiver<Hint>>,
     dir: Option<(DataDirWatch, mpsc::Receiver<WatchHint>)>,
+    watched: Option<Watched>,
+    /// When to look at what stirs.
+    stirred: Option<Instant>,
+    /// No look because of that before this.
+    not_before: Instant,
+    /// Looks that followed each other.
+    looks: u32,
     grows: bool,
     /// Kernel name of the guard's device, while it has one.
     device: Option<String>,
@@ -75,6 +101,10 @@ impl Rounds {
             mode,
             hints: Some(hints),
             dir: None,
+            watched: None,
+            stirred: None,
+            not_before: Instant::now(),
+            looks: 0,
             grows: false,
             device: None,
             entered: Instant::now(),
@@ -86,12 +116,30 @@ impl Rounds {
     /// The gate is open: watch this data dir below `root`, what is published of the volume. `grows`: it held nothing yet.
     pub fn watch(&mut self, root: &Path, data_dir: &Path, grows: bool) {
         self.grows = grows;
+        let stood = std::fs::symlink_metadata(root).ok().map(|meta| (meta.dev(), meta.ino()));
+        let wanted = Watched { root: root.to_owned(), data_dir: data_dir.to_owned(), stood };
+        // The old watch may have something to tell yet.
+        if self.dir.is_some() && self.watched.as_ref() == Some(&wanted) {
+            return;
+        }
         match DataDirWatch::start(root, data_dir) {
-            Ok(watch) => self.dir = Some(watch),
+            Ok(watch) => {
+                self.dir = Some(watch);
+                self.watched = Some(wanted);
+            }
             Err(error) => {
                 tracing::warn!(event = "watch.failed", guard = %self.name, error = %error, "only timers look after the data dir");
             }
         }
+    }
+
+    /// What stirred was looked at, and that took so long.
+    pub fn looked(&mut self, took: Duration) {
+        let now = Instant::now();
+        let calm = now.saturating_duration_since(self.not_before).saturating_sub(took) > CALM;
+        self.looks = if calm { 0 } else { self.looks.saturating_add(1) };
+        let gap = if self.looks < BURST { Duration::ZERO } else { took.saturating_mul(SHARE).min(LONGEST_GAP) };
+        self.not_before = now.checked_add(gap).unwrap_or(now);
     }
 
     /// The guard's device as the kernel calls it; `None` while it has none, when any device may be the one.
@@ -119,20 +167,25 @@ impl Rounds {
         let open = matches!(state, State::Open { .. });
         let due = self.entered + self.pause(state);
         loop {
+            let stirred = self.stirred;
             let wake = tokio::select! {
                 () = sleep_until(due) => {
                     self.entered = Instant::now();
                     return if open { Wake::Mark } else { Wake::LookAgain };
                 }
+                () = at(stirred), if open => {
+                    self.stirred = None;
+                    self.entered = Instant::now();
+                    return Wake::Stirred;
+                }
                 hint = heard(&mut self.hints) => self.weigh(hint, state),
-                () = changed(&mut self.dir), if open => Some(Wake::Mark),
+                () = changed(&mut self.dir), if open => {
+                    let soon = Instant::now() + TOGETHER;
+                    self.stirred.get_or_insert(soon.max(self.not_before));
+                    None
+                }
             };
             if let Some(wake) = wake {
-                if wake == Wake::Mark {
-                    self.entered = Instant::now();
-                    // Many changes at once are one change.
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                }
                 return wake;
             }
         }
@@ -253,13 +306,23 @@ async fn heard(hints: &mut Option<broadcast::Receiver<Hint>>) -> Option<Hint> {
     }
 }
 
-/// Waits for a hint about the data dir; for ever where none is watched.
+/// Until then; for ever where that is never.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for a hint about the data dir, and takes all that wait beside it; for ever where none is watched.
 async fn changed(dir: &mut Option<(DataDirWatch, mpsc::Receiver<WatchHint>)>) {
     match dir {
         Some((_watch, hints)) => {
             if hints.recv().await.is_none() {
                 *dir = None;
+                return;
             }
+            while hints.try_recv().is_ok() {}
         }
         None => std::future::pending().await,
     }

@@ -156,6 +156,7 @@ impl<'a> Subject<'a> {
             | Fact::Snapshot { .. }
             | Fact::Grow { .. }
             | Fact::Restarted { .. }
+            | Fact::Halted { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         }))

@@ -121,6 +121,7 @@ fn line(id: EntryId, entry: Entry, foreign: bool) -> Line {
             let how = if done { "grew" } else { "grows" };
             (format!("{how} from {} to {}", bytes(from), bytes(to)), Vec::new(), None)
         }
+        Fact::Halted { what, codes } => (format!("halts {what}"), codes.clone(), None),
         Fact::Restarted { what, pid } => (format!("ends {what}, process {pid}"), Vec::new(), None),
         Fact::NotChecked { why } => (why, Vec::new(), None),
         Fact::Published { at, .. } => (format!("at {at}"), Vec::new(), None),

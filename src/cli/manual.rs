@@ -14,6 +14,7 @@ pub mod etcd;
 mod filesystem;
 /// Healthy lives, and the holds on their way.
 pub mod lives;
+mod run_time;
 mod volume;
 
 use crate::model::ReasonCode;
@@ -186,6 +187,9 @@ pub fn page(code: ReasonCode) -> &'static Page {
         ReasonCode::VolumeEnlarged => &ebs::VOLUME_ENLARGED,
         ReasonCode::MountUnseen => &ebs::MOUNT_UNSEEN,
         ReasonCode::DeletedWithInstance => &ebs::DELETED_WITH_INSTANCE,
+        ReasonCode::SecondDataDir => &run_time::SECOND_DATA_DIR,
+        ReasonCode::DataReplaced => &run_time::DATA_REPLACED,
+        ReasonCode::EtcdFrozen => &run_time::ETCD_FROZEN,
     }
 }
 

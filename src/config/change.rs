@@ -28,6 +28,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
         grow,
         restart,
         etcd,
+        at_run_time,
     } = wanted.clone();
     let mut told = Vec::new();
     let mut keep = |key: &str, old: String, new: String| {
@@ -63,6 +64,7 @@ pub fn hold_back(running: &GuardConfig, wanted: &GuardConfig) -> (GuardConfig, V
         grow,
         restart,
         etcd,
+        at_run_time,
     };
     (kept, told)
 }

@@ -3,7 +3,7 @@
 use super::merge::{Merged, MergedGuard};
 use super::place::{Place, Problem, nearest};
 use super::written::{PUBLISH_KEYS, Table, Value};
-use super::{Config, GuardConfig, Http, Metrics, Owner, Paths};
+use super::{AtRunTime, Config, GuardConfig, Http, Metrics, Owner, Paths};
 use crate::model::{
     DeviceSpec, EbsSpec, EtcdSource, EtcdVersion, FormatPolicy, Fstype, GuardName, Mode, Publish, PublishDir,
     SnapshotPolicy, TagSpec, VolumeId, names_no_place,
@@ -161,6 +161,7 @@ impl Check<'_> {
         }
         let grow = self.one_of(value("grow"), &[("never", false), ("online", true)]).unwrap_or(false);
         let restart = self.one_of(value("restart"), &[("never", false), ("etcd-manager", true)]).unwrap_or(false);
+        let at_run_time = self.at_run_time(value("at_run_time"), value("stop_units"));
         let witness = self.one_of(value("witness"), &[("write", true), ("read", false)]).unwrap_or(true);
         let (written_device, device) = match provider {
             Some(Source::Local) => self.local_device(guard, names),
@@ -214,6 +215,7 @@ impl Check<'_> {
                 grow,
                 restart,
                 etcd,
+                at_run_time,
             },
             device: written_device?,
             publish: written_publish?,
@@ -520,6 +522,33 @@ impl Check<'_> {
             return None;
         }
         Some(url.trim_end_matches('/').to_owned())
+    }
+
+    fn at_run_time(&mut self, policy: Option<&Value>, units: Option<&Value>) -> AtRunTime {
+        let known = [AtRunTime::Tell, AtRunTime::Freeze, AtRunTime::Stop(Vec::new())];
+        let words: Vec<(&str, usize)> = known.iter().map(AtRunTime::as_str).zip(0..).collect();
+        let which = self.one_of(policy, &words).and_then(|index| known.get(index).cloned()).unwrap_or(AtRunTime::Tell);
+        match (which, policy, units) {
+            (AtRunTime::Stop(_), _, Some(units)) if !units.texts.is_empty() => {
+                for (unit, place) in &units.texts {
+                    // systemd.unit(5); a word that begins with a dash would be an option of systemctl.
+                    let fits = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
+                    if unit.starts_with('-') || !unit.contains('.') || !unit.chars().all(fits) {
+                        self.wrong(place.clone(), &units.key, "must be names of units, such as `etcd.service`");
+                    }
+                }
+                AtRunTime::Stop(units.texts.iter().map(|(unit, _)| unit.clone()).collect())
+            }
+            (AtRunTime::Stop(units), Some(policy), _) => {
+                self.wrong_value(policy, "needs `stop_units`: which units of systemd are to be stopped");
+                AtRunTime::Stop(units)
+            }
+            (which, _, Some(units)) => {
+                self.wrong_value(units, "counts with `at_run_time = \"stop\"` only");
+                which
+            }
+            (which, _, None) => which,
+        }
     }
 
     fn options(&mut self, value: &Value) -> Vec<String> {

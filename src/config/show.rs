@@ -1,6 +1,6 @@
 //! A validated configuration as text that reads back as the same: for `config show`, and for what is kept.
 
-use super::{Config, GuardConfig, Http, Metrics, Place};
+use super::{AtRunTime, Config, GuardConfig, Http, Metrics, Place};
 use crate::model::{DeviceSpec, EbsSpec, FormatPolicy, Mode, Publish, PublishDir, TagSpec};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -92,6 +92,7 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
         grow,
         restart,
         etcd,
+        at_run_time,
     } = guard;
     let mode = match mode {
         Mode::Observe => "observe",
@@ -140,6 +141,10 @@ fn pairs(guard: &GuardConfig) -> Vec<(&'static str, Says)> {
     pairs.push(("grow", Says::Text(if *grow { "online" } else { "never" }.to_owned())));
     pairs.push(("restart", Says::Text(if *restart { "etcd-manager" } else { "never" }.to_owned())));
     pairs.extend(etcd.iter().map(|etcd| ("etcd", Says::Text(etcd.to_string()))));
+    pairs.push(("at_run_time", Says::Text(at_run_time.as_str().to_owned())));
+    if let AtRunTime::Stop(units) = at_run_time {
+        pairs.push(("stop_units", Says::List(units.clone())));
+    }
     pairs
 }
 

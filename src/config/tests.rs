@@ -60,6 +60,7 @@ fn three_keys_are_enough_and_the_rest_is_cautious() {
             grow: false,
             restart: false,
             etcd: None,
+            at_run_time: AtRunTime::Tell,
         }]
     );
 }
@@ -105,6 +106,20 @@ fn every_key_is_taken_as_written() {
     let other = &config.guards[1];
     assert_eq!(other.device, DeviceSpec::Uuid("aaaaaaaa-0000-0000-0000-000000000001".into()));
     assert_eq!(other.data_dir.as_deref(), Some("."));
+}
+
+#[test]
+fn what_is_done_at_run_time_needs_its_units_and_no_other_word() {
+    let with = |lines: &str| parse(&format!("{LEAST}{lines}\n")).unwrap().guards.remove(0).at_run_time;
+    assert_eq!(with("at_run_time = \"freeze\""), AtRunTime::Freeze);
+    let stop = AtRunTime::Stop(vec!["etcd.service".into(), "kubelet.service".into()]);
+    assert_eq!(with("at_run_time = \"stop\"\nstop_units = \"etcd.service, kubelet.service\""), stop);
+    assert!(mistake("at_run_time = \"stop\"").message.contains("`stop_units`"));
+    assert!(mistake("stop_units = [\"etcd.service\"]").message.contains("at_run_time"));
+    for unit in ["etcd", "--now.service", "a b.service", "/etc/x.service"] {
+        let wrong = mistake(&format!("at_run_time = \"stop\"\nstop_units = [\"{unit}\"]"));
+        assert!(wrong.message.contains("names of units"), "{unit}: {}", wrong.message);
+    }
 }
 
 #[test]

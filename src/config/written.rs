@@ -85,10 +85,12 @@ pub(super) const GUARD_KEYS: &[&str] = &[
     "grow",
     "restart",
     "etcd",
+    "at_run_time",
+    "stop_units",
 ];
 pub(super) const PUBLISH_KEYS: &[&str] = &["from", "at"];
 /// Keys that take a list, or one text (with commas, unless it is in `UNCUT`).
-const LISTS: &[&str] = &["mount_options", "volume_tags"];
+const LISTS: &[&str] = &["mount_options", "volume_tags", "stop_units"];
 /// Lists of which one text is one part, commas and all: values of tags have commas.
 const UNCUT: &[&str] = &["volume_tags"];
 /// Keys that take a list of tables with these keys, or one text.

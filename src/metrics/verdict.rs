@@ -101,9 +101,10 @@ impl Verdict {
             | Code::RestoredVolume
             | Code::FilesystemReplaced
             | Code::FilesystemDuplicate => Verdict::IdentityMismatch,
-            Code::DataDirAmbiguous => Verdict::AmbiguousDirs,
+            Code::DataDirAmbiguous | Code::SecondDataDir => Verdict::AmbiguousDirs,
             Code::EmptyBesideOld
             | Code::DataVanished
+            | Code::DataReplaced
             | Code::WentBackwards
             | Code::BlankReplacement
             | Code::FreshForbidden => Verdict::DataMissing,
@@ -141,6 +142,7 @@ impl Verdict {
             | Code::ConfigChanged
             | Code::VolumeEnlarged
             | Code::MountUnseen
+            | Code::EtcdFrozen
             | Code::DeletedWithInstance => Verdict::Notice,
         }
     }

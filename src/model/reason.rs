@@ -102,6 +102,12 @@ reason_codes! {
     KnownBadVersion = "known-bad-version",
     /// The provider deletes the volume together with this instance.
     DeletedWithInstance = "deleted-with-instance",
+    /// A data dir that was not there when the gate opened, beside the one that was.
+    SecondDataDir = "second-data-dir",
+    /// An etcd works on files that are not in the data dir any more.
+    DataReplaced = "data-replaced",
+    /// By policy, what runs etcd was frozen or stopped.
+    EtcdFrozen = "etcd-frozen",
 }
 
 impl std::fmt::Display for ReasonCode {

@@ -72,6 +72,8 @@ pub enum Fact {
     Grow { from: u64, to: u64, done: bool },
     /// This process is about to be ended, so that its container is started anew.
     Restarted { what: String, pid: u32 },
+    /// By policy, this cgroup is about to be frozen or this unit stopped, because of these reasons.
+    Halted { what: String, codes: Vec<String> },
     /// EC2 keeps the volume's state as it was before this.
     Snapshot { id: String, before: String },
     /// The volume was published at this path.
@@ -101,6 +103,7 @@ impl Fact {
             Fact::Snapshot { .. } => "snapshot",
             Fact::Grow { .. } => "grow",
             Fact::Restarted { .. } => "restart",
+            Fact::Halted { .. } => "halt",
             Fact::Published { .. } => "publish",
             Fact::Decided { decision, .. } => decision,
         }

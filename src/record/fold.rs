@@ -317,6 +317,7 @@ fn fs_uuids(n: &Part<'_>, v: &Part<'_>, volume_id: &VolumeId) -> Vec<FsUuid> {
             | Fact::Snapshot { .. }
             | Fact::Grow { .. }
             | Fact::Restarted { .. }
+            | Fact::Halted { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         }

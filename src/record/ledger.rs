@@ -200,6 +200,7 @@ fn must_understand(fact: &Fact) -> bool {
         | Fact::Snapshot { .. }
         | Fact::Grow { .. }
         | Fact::Restarted { .. }
+        | Fact::Halted { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. } => false,
     }
@@ -235,6 +236,7 @@ pub fn frame(last_hash: &Hash, entry: &Entry) -> Result<Frame, EncodeError> {
         | Fact::Snapshot { .. }
         | Fact::Grow { .. }
         | Fact::Restarted { .. }
+        | Fact::Halted { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. } => entry,
     };

@@ -6,11 +6,15 @@
 use super::tree::{Stir, Tree, WatchError};
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 /// How many hints wait for the reader. When more happens, the reader is told to look at everything.
 const QUEUE: usize = 32;
+/// After what was heard nothing is heard for so long, and the kernel keeps it: a thousand new files a second wake nobody up a
+/// thousand times.
+const PACE: Duration = Duration::from_millis(50);
 
 /// Something may have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +89,7 @@ async fn follow(mut tree: Tree, places: Places, sender: mpsc::Sender<WatchHint>)
                 },
             }
         }
+        tokio::time::sleep(PACE).await;
     }
 }
 

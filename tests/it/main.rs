@@ -37,6 +37,7 @@ mod plan;
 mod plan_ways;
 mod probe;
 mod record;
+mod run_time;
 mod sandbox;
 mod signatures;
 mod subdir;

@@ -30,8 +30,7 @@ impl Driver {
             // The superblock tells which filesystem this is; a mounted device is read beside its mount.
             let _reading = self.probe(false).await;
         }
-        let root = self.mounted_root(false).await;
-        Event::Looked(Box::new(self.evidence(root).await))
+        Event::Looked(Box::new(self.look_at_open().await))
     }
 
     /// The root of the volume that is mounted, where what is mounted is the device's own and each directory the one that

@@ -130,6 +130,7 @@ impl Driver {
             .chain(&self.provider_warnings)
             .chain(&self.enlarged)
             .chain(&self.unseen)
+            .chain(self.halted.iter().map(|halted| &halted.warning))
             .cloned()
             .collect()
     }

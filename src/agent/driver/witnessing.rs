@@ -28,6 +28,7 @@ impl Driver {
             | Fact::Snapshot { .. }
             | Fact::Grow { .. }
             | Fact::Restarted { .. }
+            | Fact::Halted { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => false,
         });

@@ -1,5 +1,6 @@
 //! From the data dirs to the open gate, and what is told while it is open.
 
+use super::beside::newcomers;
 use super::{Action, Decided, Failure, Guard, Place, State};
 use crate::decide::start::may_start;
 use crate::model::{
@@ -18,13 +19,14 @@ pub(super) fn on_looked(guard: &mut Guard, evidence: StartEvidence) -> Vec<Actio
             guard.warnings = warnings;
             let facts = facts_of(how, &data_dir, &evidence);
             let mut actions = vec![Action::Record(facts)];
-            actions.extend(guard.observed(Vec::new()));
+            let beside = newcomers(guard, &evidence, Some(&data_dir));
+            actions.extend(guard.observed(beside));
             actions
         }
         (Mode::Enforce, StartVerdict::Start { how, data_dir, warnings }) => {
             guard.warnings = warnings;
             let was_open = match &guard.state {
-                State::Open { .. } => true,
+                State::Open { data_dir, .. } => Some(data_dir.clone()),
                 State::Discovering
                 | State::Attaching { .. }
                 | State::Examining
@@ -32,22 +34,25 @@ pub(super) fn on_looked(guard: &mut Guard, evidence: StartEvidence) -> Vec<Actio
                 | State::Inspecting
                 | State::Publishing
                 | State::Held { .. }
-                | State::Observing { .. } => false,
+                | State::Observing { .. } => None,
             };
             let mut facts = facts_of(how, &data_dir, &evidence);
-            if was_open || guard.gate_was_open() {
+            if was_open.is_some() || guard.gate_was_open() {
                 // Still the allowance that the gate was opened with. Said again at every look, it would fill both ledgers for as
                 // long as etcd writes nothing.
                 facts.retain(|fact| !is_fresh_allowed(fact));
             }
-            let doubts = doubts_about(how, &guard.warnings);
+            let mut doubts = doubts_about(how, &guard.warnings);
+            doubts.extend(newcomers(guard, &evidence, Some(&data_dir)));
             let decision = |guard: &Guard| if guard.would_hold() { doubted(guard) } else { opened(guard) };
-            if was_open {
-                guard.state = State::Open { data_dir: data_dir.clone(), doubts };
+            if let Some(opened_for) = was_open {
+                // What etcd moved to in doubt is not what the gate was opened for.
+                let data_dir = if doubts.is_empty() { data_dir } else { opened_for };
+                guard.stays_open(data_dir.clone(), doubts);
                 // Renewed: the ready file may have gone with the run dir.
                 vec![decision(guard), Action::OpenGate { facts, data_dir, how }]
             } else if mounted_already {
-                guard.state = State::Open { data_dir: data_dir.clone(), doubts };
+                guard.stays_open(data_dir.clone(), doubts);
                 vec![decision(guard), Action::OpenGate { facts, data_dir, how }]
             } else {
                 guard.state = State::Publishing;
@@ -76,7 +81,9 @@ pub(super) fn on_looked(guard: &mut Guard, evidence: StartEvidence) -> Vec<Actio
             match open_dir {
                 // The gate was opened before: told loudly, never closed.
                 Some(data_dir) => {
-                    guard.state = State::Open { data_dir: data_dir.clone(), doubts: reasons };
+                    let mut doubts = reasons;
+                    doubts.extend(newcomers(guard, &evidence, Some(&data_dir)));
+                    guard.stays_open(data_dir.clone(), doubts);
                     vec![doubted(guard), Action::OpenGate { facts: Vec::new(), data_dir, how: StartKind::Running }]
                 }
                 None => guard.hold(reasons, Action::Secure),
@@ -92,7 +99,7 @@ pub(super) fn on_published(guard: &mut Guard) -> Vec<Action> {
     match &guard.verdict {
         Some(StartVerdict::Start { how, data_dir, .. }) => {
             let (how, data_dir) = (*how, data_dir.clone());
-            guard.state = State::Open { data_dir: data_dir.clone(), doubts: Vec::new() };
+            guard.stays_open(data_dir.clone(), Vec::new());
             vec![Action::OpenGate { facts: Vec::new(), data_dir, how }]
         }
         Some(StartVerdict::Hold { .. }) | None => Vec::new(),
@@ -105,7 +112,7 @@ pub(super) fn on_unpublished(guard: &mut Guard, failure: Failure) -> Vec<Action>
         Some(StartVerdict::Start { data_dir, .. }) if guard.gate_was_open() => data_dir.clone(),
         Some(_) | None => return guard.fail(failure),
     };
-    guard.state = State::Open { data_dir, doubts: vec![failure.reason] };
+    guard.stays_open(data_dir, vec![failure.reason]);
     vec![doubted(guard)]
 }
 
@@ -210,13 +217,24 @@ fn facts_of(how: StartKind, data_dir: &str, evidence: &StartEvidence) -> Vec<Fac
 /// The data dir is empty while the gate is open, and a record says that it held data: told now, not at the next boot.
 fn vanished(guard: &mut Guard, data_dir: &str, records: &Records) -> Vec<Action> {
     let Some(at) = records.held_data_at else { return Vec::new() };
-    let message = format!("`{data_dir}` held data at {at} and is empty now, while its gate is open");
-    let doubts = vec![Reason::new(ReasonCode::DataVanished, message)];
-    if guard.reasons() == doubts {
+    // A look has said more of it already.
+    const SAID: &[ReasonCode] =
+        &[ReasonCode::DataVanished, ReasonCode::DataReplaced, ReasonCode::EmptyBesideOld, ReasonCode::DataDirAmbiguous];
+    if guard.reasons().iter().any(|reason| SAID.contains(&reason.code)) {
         return Vec::new();
     }
-    guard.state = State::Open { data_dir: data_dir.to_owned(), doubts };
+    let message = format!("`{data_dir}` held data at {at} and is empty now, while its gate is open");
+    guard.stays_open(data_dir.to_owned(), vec![Reason::new(ReasonCode::DataVanished, message)]);
     vec![doubted(guard)]
+}
+
+/// What the watch sees, besides what is read of the data.
+pub(super) fn on_watched(guard: &mut Guard, seen: Vec<Reason>) -> Vec<Action> {
+    match guard.watch_tells(seen) {
+        true if guard.would_hold() => vec![doubted(guard)],
+        true => vec![opened(guard)],
+        false => Vec::new(),
+    }
 }
 
 /// A mark while the gate is open: identity at once, progress as a high-water mark.
@@ -247,7 +265,7 @@ pub(super) fn on_marked(
                 pin.cluster_id, pin.member_id
             );
             let known = records.identity_changed == Some((cluster_id, member_id));
-            guard.state = State::Open { data_dir, doubts: vec![Reason::new(ReasonCode::IdentityChanged, message)] };
+            guard.stays_open(data_dir, vec![Reason::new(ReasonCode::IdentityChanged, message)]);
             if known {
                 return Vec::new();
             }

@@ -35,6 +35,7 @@ fn of_both(fact: &Fact) -> bool {
         | Fact::Snapshot { .. }
         | Fact::Grow { .. }
         | Fact::Restarted { .. }
+        | Fact::Halted { .. }
         | Fact::Decided { .. } => false,
     }
 }

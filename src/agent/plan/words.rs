@@ -211,6 +211,7 @@ pub fn record(facts: &[Fact], made: Option<(&str, &GuardConfig)>) -> String {
             | Fact::Snapshot { .. }
             | Fact::Grow { .. }
             | Fact::Restarted { .. }
+            | Fact::Halted { .. }
             | Fact::Published { .. }
             | Fact::Decided { .. } => None,
         })

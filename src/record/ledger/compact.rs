@@ -48,6 +48,7 @@ fn role(entry: Option<&Entry>) -> Role {
         | Fact::Snapshot { .. }
         | Fact::Grow { .. }
         | Fact::Restarted { .. }
+        | Fact::Halted { .. }
         | Fact::Published { .. }
         | Fact::Decided { .. }
         | Fact::Enabled { .. }
