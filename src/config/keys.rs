@@ -100,6 +100,7 @@ pub const GUARD: &[Key] = &[
         default: "found",
         meaning: "the etcd that will open the data: its version (`3.5.16`), the absolute path of its program (asked with `--version`), or of its static pod's manifest (the image's tag); else kubeadm's manifest, where that mounts what this guard publishes, or etcd-manager's `state`. What it cannot open, or only over versions in between, is held; where nothing names it, no version is held against it",
     },
+    Key {
         name: "at_run_time",
         default: "`tell`",
         meaning: "when the data goes away, or becomes another's, under an open gate: only `tell`; `freeze` the cgroup of whatever has the data open (of a pod, its container's); or `stop` the `stop_units`. Nothing on disk is touched",
