@@ -9,10 +9,10 @@
 //!      any of them → Held(reasons) → back, when the evidence changes or a person decides
 //! ```
 
-#[cfg(test)]
-mod checker;
 /// What changes while the gate is open.
 mod beside;
+#[cfg(test)]
+mod checker;
 /// The steps until a filesystem stands or may be made.
 mod examining;
 /// Whose device it is.
