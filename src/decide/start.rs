@@ -139,6 +139,7 @@ fn judge(
     identity::against_configuration(&situation, policy, objections);
     identity::against_manifest(&situation, seen.to_run, policy, objections);
     room::access(&situation, policy, objections);
+    room::log(&situation, seen.to_run, objections);
     room::space(&situation, seen.to_run, warnings);
     version::rules(&situation, seen.to_run, policy, objections, warnings);
     dirs::selection(&situation, objections);

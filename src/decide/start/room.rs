@@ -44,6 +44,19 @@ fn is_closed(file: &FileOwner, uid: u32, gid: u32) -> bool {
     }
 }
 
+/// The manifest puts the log elsewhere: what is missing here is not lost, and cannot be judged from this volume.
+pub fn log(situation: &Situation<'_>, to_run: &Observed<Option<EtcdToRun>>, objections: &mut Objections) {
+    let Some((dir, fingerprint)) = situation.dir().zip(situation.fingerprint()) else { return };
+    let wal_dir = opens(situation, to_run).and_then(|etcd| etcd.flags?.wal_dir);
+    if let (Some(wal_dir), None) = (wal_dir, fingerprint.raft.last_index) {
+        let message = format!(
+            "etcd is started with `--wal-dir={wal_dir}`: the log of `{}` lies there, and a dir is judged with its log in it",
+            dir.path
+        );
+        objections.add(Kind::Unread, Reason::new(ReasonCode::Unreadable, message));
+    }
+}
+
 /// A filesystem that is full, a backend over its quota.
 pub fn space(situation: &Situation<'_>, to_run: &Observed<Option<EtcdToRun>>, warnings: &mut Vec<Reason>) {
     let Some((dir, fingerprint)) = situation.dir().zip(situation.fingerprint()) else { return };

@@ -63,3 +63,23 @@ fn a_full_filesystem_and_a_backend_over_its_quota_are_told_and_start() {
     assert_eq!(warned(&with(room, 3 << 30, quota(Some(1 << 30)))), [ReasonCode::NoSpace]);
     assert_eq!(warned(&with(room, 3 << 30, None)), [], "nobody says which quota");
 }
+
+#[test]
+fn a_log_that_lies_elsewhere_by_the_manifest_is_said_to_and_holds() {
+    let with = |wal_dir: Option<&str>, last_index| {
+        let mut volume = one_healthy();
+        let print = volume.data_dirs[0].fingerprint.as_mut().unwrap();
+        print.raft = RaftProgress { last_index, ..RaftProgress::default() };
+        let flags = EtcdFlags { wal_dir: wal_dir.map(str::to_owned), ..EtcdFlags::default() };
+        let etcd = EtcdToRun { version: None, by: NamedBy::Manifest, at: None, flags: Some(flags) };
+        let StartVerdict::Hold { reasons } =
+            may_start(&StartEvidence { to_run: Observed::Seen(Some(etcd)), ..first_look(volume) }, &policy())
+        else {
+            return false;
+        };
+        reasons.iter().any(|reason| reason.message.contains("--wal-dir=/wal"))
+    };
+    assert!(with(Some("/wal"), None));
+    assert!(!with(Some("/wal"), Some(305)), "it is in the dir, whatever the flag says");
+    assert!(!with(None, None));
+}
