@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use volhold::model::Reason;
 
 /// Guards of one agent. More at once take each other's time limits.
 const BATCH: usize = 16;
@@ -36,11 +37,11 @@ fn recorded(foreseen: &Value) -> Vec<String> {
     words.map(|word| word.as_str().expect("a word").to_owned()).collect()
 }
 
-/// Code and message of each reason.
+/// Code and message of each reason, as everybody may read them: a plan is made by root and shows bytes of the device, which the status of the agent does not.
 fn told(reasons: &Value) -> Vec<(String, String)> {
     let list = reasons.as_array().map(Vec::as_slice).unwrap_or_default();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    list.iter().map(|reason| (text(&reason["code"]), text(&reason["message"]))).collect()
+    let read = |reason: &Value| serde_json::from_value::<Reason>(reason.clone()).expect("a reason").for_everybody();
+    list.iter().map(read).map(|reason| (reason.code.to_string(), reason.message)).collect()
 }
 
 fn guard_of<'a>(plan: &'a Value, name: &str) -> &'a Value {
