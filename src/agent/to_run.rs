@@ -80,7 +80,11 @@ fn text_of(path: &Path) -> std::io::Result<String> {
         return Err(std::io::Error::other("is no file"));
     }
     let mut text = String::new();
-    file.take(LARGEST).read_to_string(&mut text)?;
+    // One byte more: half a manifest would be another one.
+    file.take(LARGEST.saturating_add(1)).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST {
+        return Err(std::io::Error::other(format!("is larger than {LARGEST} bytes, and no manifest")));
+    }
     Ok(text)
 }
 

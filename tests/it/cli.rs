@@ -499,6 +499,33 @@ fn adopt_is_refused_where_it_is_no_answer() {
 }
 
 #[test]
+fn data_that_went_back_in_time_is_not_adopted_as_a_start_with_nothing() {
+    let held = |codes: &[ReasonCode]| {
+        let node = node();
+        let reasons: Vec<Reason> = codes.iter().map(|code| reason(*code)).collect();
+        write_status(&node, vec![GuardStatus { reasons: reasons.clone(), ..guard("main", Gate::Held) }]);
+        let mut seen = two_dirs("old");
+        if let Observed::Seen(volume) = &mut seen.volume {
+            volume.selected = Some(Selection { path: "old".into(), by: SelectedBy::Config, exists: true });
+        }
+        write_decision(&node, DecisionVerdict::Held, reasons, Some(seen));
+        node
+    };
+    let adopt = |node: &Node, flag: &str| node.volhold(&["adopt", "main", flag, "--confirm", VOLUME]);
+    for flag in ["--replacement", "--new-cluster"] {
+        let node = held(&[ReasonCode::WentBackwards]);
+        let refused = adopt(&node, flag);
+        assert_eq!(refused.code, Some(4), "{refused:#?}");
+        assert!(refused.stderr.contains("volhold quarantine main old"), "no way out is named: {refused:#?}");
+        assert_eq!(ledger(&node), []);
+        // One that was added anew is behind the member before it.
+        let added = held(&[ReasonCode::OtherMember, ReasonCode::WentBackwards]);
+        assert_eq!(adopt(&added, flag).code, Some(0));
+    }
+    assert_eq!(adopt(&held(&[ReasonCode::WentBackwards]), "--restored").code, Some(0));
+}
+
+#[test]
 fn a_release_ends_by_itself_and_an_open_guard_has_none() {
     let node = held_beside_old();
     let (before, booted) = (Time::now().unix(), volhold::agent::clock::boot_millis().unwrap());

@@ -232,8 +232,6 @@ impl Driver {
                 still.push(halted);
             }
         }
-        if still.len() != self.halted.len() {
-            self.halted = still;
-        }
+        self.halted = still;
     }
 }

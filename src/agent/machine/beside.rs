@@ -1,7 +1,7 @@
 //! What changes on the volume of an open gate, and how bad that is.
 
 use super::{Guard, State};
-use crate::model::{DataDirReport, DirRole, Reason, ReasonCode, StartEvidence, VolumeId, VolumeReading};
+use crate::model::{DataDirReport, DirRole, Mode, Reason, ReasonCode, StartEvidence, VolumeId, VolumeReading};
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -15,17 +15,7 @@ pub(super) type Known = (VolumeId, BTreeSet<String>);
 pub(super) fn newcomers(guard: &mut Guard, evidence: &StartEvidence, in_use: Option<&str>) -> Vec<Reason> {
     let (Some(volume), Some(records)) = (evidence.volume.seen(), evidence.records.seen()) else { return Vec::new() };
     let now: BTreeSet<String> = volume.data_dirs.iter().map(|dir| dir.path.clone()).collect();
-    let was_looked_at = match &guard.state {
-        State::Open { .. } => true,
-        State::Discovering
-        | State::Attaching { .. }
-        | State::Examining
-        | State::Formatting
-        | State::Inspecting
-        | State::Publishing
-        | State::Held { .. }
-        | State::Observing { .. } => guard.policy.mode == crate::model::Mode::Observe,
-    };
+    let was_looked_at = matches!(guard.state, State::Open { .. }) || guard.policy.mode == Mode::Observe;
     match &guard.known {
         Some((volume_id, known)) if was_looked_at && *volume_id == evidence.volume_id && records.adoption.is_none() => {
             volume.data_dirs.iter().filter_map(|dir| newcomer(dir, known, volume, in_use)).collect()
@@ -90,5 +80,25 @@ impl Guard {
         self.watched = seen;
         self.stays_open(data_dir, others);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_seen_to_go_wrong_with_the_data_is_hard() {
+        let doubt = |code, detail| Reason { code, message: String::new(), detail };
+        let fresh = |fresh: bool| doubt(ReasonCode::SecondDataDir, Some(json!({ "fresh": fresh })));
+        // A second dir with data is somebody's copy; an empty one is what an etcd makes that has lost its way.
+        assert!(is_hard(&fresh(true)) && !is_hard(&fresh(false)));
+        assert!(!is_hard(&doubt(ReasonCode::SecondDataDir, None)));
+        for code in [ReasonCode::EmptyBesideOld, ReasonCode::DataVanished, ReasonCode::DataReplaced] {
+            assert!(is_hard(&doubt(code, None)), "{code}");
+        }
+        for code in [ReasonCode::Unreadable, ReasonCode::ReaderFailed, ReasonCode::WentBackwards, ReasonCode::InUse] {
+            assert!(!is_hard(&doubt(code, None)), "{code}");
+        }
     }
 }

@@ -20,9 +20,23 @@ pub fn parse(text: &str) -> Result<Option<Manifest>, String> {
     if text.contains('*') && text.lines().any(|line| line.trim_start().trim_start_matches("- ").starts_with('*')) {
         return Err("aliases are not read".to_owned());
     }
+    if nests_too_deep(text) {
+        return Err("it nests deeper than any manifest does".to_owned());
+    }
     let documents = YamlLoader::load_from_str(text).map_err(|error| error.to_string())?;
     let pods = documents.iter().filter(|document| document["kind"].as_str() == Some("Pod"));
     Ok(pods.filter_map(of_pod).next())
+}
+
+/// Brackets that open, wherever they stand. What closes is not counted: within quotes it closes nothing.
+const MOST_BRACKETS: usize = 400;
+/// Columns before a line's first word. Each level of a block needs one, be it of indentation or a `-` before another.
+const DEEPEST_COLUMN: usize = 128;
+
+/// The reader calls itself for each level, and would end the agent at the end of its stack.
+fn nests_too_deep(text: &str) -> bool {
+    let indented = |line: &str| line.chars().take_while(|c| matches!(c, ' ' | '\t' | '-' | '?' | ':')).count();
+    text.matches(['[', '{']).count() > MOST_BRACKETS || text.lines().any(|line| indented(line) > DEEPEST_COLUMN)
 }
 
 fn of_pod(pod: &Yaml) -> Option<Manifest> {
@@ -196,5 +210,16 @@ status: {}
         assert_eq!(parse(""), Ok(None));
         assert!(parse("kind: [Pod\n").is_err());
         assert!(parse("a: &a [x, x]\nb:\n- *a\n").is_err());
+    }
+
+    #[test]
+    fn what_nests_deeper_than_any_manifest_is_an_error_and_not_the_end_of_the_stack() {
+        let deep = 50_000;
+        let block: String = (0..600).map(|depth| " ".repeat(depth) + "a:\n").collect();
+        for text in ["[".repeat(deep), "{a: ".repeat(deep), "- ".repeat(deep), "? ".repeat(deep), block] {
+            let shown: String = text.chars().take(20).collect();
+            assert!(parse(&text).is_err(), "{shown}");
+        }
+        assert_eq!(parse(&format!("kind: ConfigMap\ndata: {{a: \"{}\"}}\n", "[{".repeat(10))), Ok(None));
     }
 }

@@ -6,7 +6,7 @@ use crate::cli::exit::Exit;
 use crate::cli::manual::{adopt_answers, page};
 use crate::cli::output::{Context, Failure};
 use crate::cli::status::{data_line, reason_line};
-use crate::model::{Adoption, DataDirReport};
+use crate::model::{Adoption, DataDirReport, Reason, ReasonCode};
 use crate::record::NodeLedgerError;
 
 pub fn run(context: &Context, args: &AdoptArgs) -> Result<Exit, Failure> {
@@ -73,6 +73,14 @@ fn plan(subject: &Subject<'_>, what: Adoption) -> Result<(Plan, Vec<String>), Fa
         return Err(Failure::new(Exit::Refused, format!("adopt is no answer to this, nothing was recorded: {cause}"))
             .advise(format!("what is: volhold explain {name}")));
     }
+    if let Some(path) = starts_with_nothing(what).then(|| behind(reasons, selected(subject))).flatten() {
+        let message = format!(
+            "{path} holds data that is older than the record, and this answer says that etcd starts with nothing"
+        );
+        return Err(Failure::new(Exit::Refused, format!("{message}: nothing was recorded")).advise(format!(
+            "to start with nothing, first: volhold quarantine {name} {path}; if this data is meant: volhold adopt {name} --restored"
+        )));
+    }
     facts.extend(reasons.iter().map(|r| ("held because", reason_line(r))));
 
     steps.extend(super::snapshot::step(subject, &volume));
@@ -81,6 +89,32 @@ fn plan(subject: &Subject<'_>, what: Adoption) -> Result<(Plan, Vec<String>), Fa
     steps.push(Step::new("examine", false, consequence(what)));
     let title = format!("Adopt {name}: {}", words(what));
     Ok((Plan { title, facts, steps, volume, fact: FactToBe::Adopted(what), sets_ledger_aside }, ids))
+}
+
+fn starts_with_nothing(what: Adoption) -> bool {
+    match what {
+        Adoption::NewCluster | Adoption::Replacement => true,
+        Adoption::Identity | Adoption::Restored => false,
+    }
+}
+
+/// The selected dir where the very member of the record has gone back in time and still holds data. An answer that puts the
+/// record of it away would let etcd start on exactly that. (A member that was added anew is behind the one before it.)
+fn behind<'d>(reasons: &[Reason], selected: Option<&'d DataDirReport>) -> Option<&'d str> {
+    let has = |code| reasons.iter().any(|reason| reason.code == code);
+    let told = has(ReasonCode::WentBackwards) && !has(ReasonCode::OtherMember) && !has(ReasonCode::OtherCluster);
+    selected.filter(|dir| told && dir.populated).map(|dir| dir.path.as_str())
+}
+
+fn selected<'a>(subject: &'a Subject<'_>) -> Option<&'a DataDirReport> {
+    let start = subject.decision.as_ref().and_then(|decision| decision.evidence.start.as_ref());
+    match start.and_then(|start| start.volume.seen()) {
+        Some(reading) => {
+            let path = &reading.selected.as_ref()?.path;
+            reading.data_dirs.iter().find(|dir| dir.path == *path)
+        }
+        None => subject.status.as_ref().and_then(|status| status.data_dir.as_ref()),
+    }
 }
 
 pub(super) fn dirs<'a>(subject: &'a Subject<'_>) -> Vec<&'a DataDirReport> {

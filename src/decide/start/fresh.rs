@@ -93,9 +93,11 @@ fn volume_is_new(
         Observed::Seen(VolumeAge::Old) if made_here && (allowed_before || grown_from_it) => {}
         Observed::Seen(VolumeAge::Young) => {}
         Observed::Seen(VolumeAge::Old) => {
+            let used =
+                if objections.has(Kind::Vanished) { "" } else { ", no record says that the volume was ever used" };
             let message = format!(
-                "there is nothing in {}, no record says that the volume was ever used, and the provider says that it is not \
-                 new: it may stand in for one that held data",
+                "there is nothing in {}{used}, and the provider says that the volume is not new: it may stand in for one that \
+                 held data",
                 situation.selected_in_words()
             );
             objections.add(Kind::NotFresh, Reason::new(ReasonCode::BlankReplacement, message));
