@@ -11,6 +11,7 @@ pub mod manager;
 pub mod node;
 #[cfg(test)]
 mod selftest;
+pub mod start;
 pub mod tmp;
 
 pub use disk::{Loop, Mounted, Swap};

@@ -3,8 +3,7 @@
 
 use crate::common::etcd::{Member, free_port};
 use crate::common::node::PATIENCE;
-use crate::common::{Guard, Loop, Node, Tmp, disk, output};
-use disk::MIB;
+use crate::common::{Guard, Node, Tmp, output};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -145,11 +144,7 @@ impl Drop for Prometheus {
 fn a_prometheus_that_scrapes_an_agent_answers_every_panel_and_fires() {
     crate::needs_root!();
     let tmp = Tmp::new();
-    let good = Loop::new(&disk::sparse(&tmp.join("good"), 160 * MIB));
-    let image = disk::sparse(&tmp.join("bad"), 160 * MIB);
-    disk::mkfs_ext4(&image, None);
-    disk::zero(&image, 0, 4096);
-    let bad = Loop::new(&image);
+    let (good, bad) = crate::metrics::good_and_bad(&tmp);
     let (mut node, listen) = (Node::new(), free_port());
     let guards = [
         Guard::enforce("main", good.node(), &node.path("main")).data_dir("data"),

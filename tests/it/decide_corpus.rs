@@ -1,18 +1,13 @@
 //! The start verdict over real data dirs: read with `etcd::examine_volume`, decided by `decide::start`, nothing in between.
 //! Needs no root: a folder stands for the mounted volume.
 
-use crate::common::{Tmp, fixture};
+use crate::common::{Tmp, fixture, start};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 use volhold::decide::start::may_start;
 use volhold::etcd::{VolumeHints, examine_volume};
-use volhold::model::{
-    DataDirReport, FilesystemFacts, FsUuid, HighWater, Observed, Pin, Reason, ReasonCode, Records, Siblings,
-    StartEvidence, StartKind, StartPolicy, StartVerdict, Time, VolumeAge, VolumeId, VolumeReading,
-};
-
-const UUID: FsUuid = FsUuid(uuid::Uuid::from_u128(7));
+use volhold::model::{DataDirReport, Reason, ReasonCode, Records, StartKind, StartPolicy, StartVerdict, VolumeReading};
 
 fn read(root: &Path, data_dir: Option<&str>) -> VolumeReading {
     let root = File::open(root).expect("the folder can be opened");
@@ -21,37 +16,8 @@ fn read(root: &Path, data_dir: Option<&str>) -> VolumeReading {
 }
 
 fn decide(volume: VolumeReading, records: Records, data_dir: Option<&str>) -> StartVerdict {
-    let filesystem = FilesystemFacts {
-        fstype: "ext4".into(),
-        uuid: Some(UUID),
-        label: None,
-        made_at: None,
-        last_mounted: None,
-        unknown_features: vec![],
-        clean: Some(true),
-    };
-    let evidence = StartEvidence {
-        volume_id: VolumeId("local:test".into()),
-        filesystem: Observed::Seen(filesystem),
-        volume: Observed::Seen(volume),
-        records: Observed::Seen(records),
-        running: Observed::Seen(None),
-        age: Observed::Seen(VolumeAge::NoProvider),
-        siblings: Siblings::not_named(),
-        witness: Observed::Seen(None),
-        to_run: Observed::Seen(None),
-    };
-    let policy = StartPolicy {
-        fresh: true,
-        data_dir: data_dir.map(str::to_owned),
-        publish: Vec::new(),
-        member: None,
-        peer_url: None,
-        min_keys_percent: 50,
-        far_behind_percent: 50,
-        runs_as: None,
-    };
-    may_start(&evidence, &policy)
+    let policy = StartPolicy { data_dir: data_dir.map(str::to_owned), ..start::policy() };
+    may_start(&start::evidence(volume, records), &policy)
 }
 
 /// A volume nobody knows anything of.
@@ -77,22 +43,7 @@ fn held(what: &str, verdict: StartVerdict) -> Vec<Reason> {
 
 /// The record of a guard that was open until this moment.
 fn record_of(report: &DataDirReport) -> Records {
-    let fingerprint = report.fingerprint.as_ref().expect("a fingerprint");
-    let at = Time::from_unix(1_800_000_000).expect("a time");
-    Records {
-        pin: Some(Pin {
-            cluster_id: fingerprint.cluster_id.expect("a cluster id"),
-            member_id: fingerprint.member_id.expect("a member id"),
-            name: None,
-            data_dir: report.path.clone(),
-            fs_uuid: Some(UUID),
-            at,
-        }),
-        high_water: Some(HighWater::of(&report.path, fingerprint)),
-        held_data_at: Some(at),
-        fs_uuids: vec![UUID],
-        ..Records::default()
-    }
+    start::record_of(report, 1_800_000_000)
 }
 
 /// Dirs of real etcds that nothing was done to, with one data dir each.

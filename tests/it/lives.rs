@@ -1,6 +1,7 @@
 //! Healthy lives (volhold-reasons(7), HEALTHY LIVES) through the start rules, from dirs that real etcds left: each is held
 //! where the table says so, under that name, and its answer lifts it; and nowhere else.
 
+use crate::common::start::{self, UUID};
 use crate::common::{Guard, Loop, Node, Tmp, disk, fixture};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -9,11 +10,9 @@ use volhold::cli::manual::lives::LIVES;
 use volhold::decide::start::may_start;
 use volhold::etcd::{VolumeHints, examine_volume};
 use volhold::model::{
-    Adoption, DataDirReport, EtcdToRun, FilesystemFacts, FsUuid, HighWater, NamedBy, Observed, Pin, Records, Siblings,
-    StartEvidence, StartPolicy, StartVerdict, Time, VolumeAge, VolumeId, VolumeReading,
+    Adoption, DataDirReport, EtcdToRun, NamedBy, Observed, Records, StartEvidence, StartVerdict, VolumeAge, VolumeId,
+    VolumeReading,
 };
-
-const UUID: FsUuid = FsUuid(uuid::Uuid::from_u128(7));
 
 struct World(Tmp);
 
@@ -43,26 +42,7 @@ fn etcd(version: &str) -> Observed<Option<EtcdToRun>> {
 }
 
 fn looked(volume: VolumeReading, records: Records) -> StartEvidence {
-    let filesystem = FilesystemFacts {
-        fstype: "ext4".into(),
-        uuid: Some(UUID),
-        label: None,
-        made_at: None,
-        last_mounted: None,
-        unknown_features: vec![],
-        clean: Some(true),
-    };
-    StartEvidence {
-        volume_id: VolumeId("vol-1".into()),
-        filesystem: Observed::Seen(filesystem),
-        volume: Observed::Seen(volume),
-        records: Observed::Seen(records),
-        running: Observed::Seen(None),
-        age: Observed::Seen(VolumeAge::Old),
-        siblings: Siblings::not_named(),
-        witness: Observed::Seen(None),
-        to_run: Observed::Seen(None),
-    }
+    StartEvidence { age: Observed::Seen(VolumeAge::Old), ..start::evidence(volume, records) }
 }
 
 fn selected(volume: &VolumeReading) -> &DataDirReport {
@@ -72,23 +52,7 @@ fn selected(volume: &VolumeReading) -> &DataDirReport {
 
 /// The record of a guard that was open until this moment, noted at this second.
 fn record(volume: &VolumeReading, second: i64) -> Records {
-    let report = selected(volume);
-    let fingerprint = report.fingerprint.as_ref().expect("a fingerprint");
-    let at = Time::from_unix(second).expect("a time");
-    Records {
-        pin: Some(Pin {
-            cluster_id: fingerprint.cluster_id.expect("a cluster id"),
-            member_id: fingerprint.member_id.expect("a member id"),
-            name: None,
-            data_dir: report.path.clone(),
-            fs_uuid: Some(UUID),
-            at,
-        }),
-        high_water: Some(HighWater::of(&report.path, fingerprint)),
-        held_data_at: Some(at),
-        fs_uuids: vec![UUID],
-        ..Records::default()
-    }
+    start::record_of(selected(volume), second)
 }
 
 const NOW: i64 = 1_800_000_000;
@@ -222,17 +186,7 @@ fn walk(world: &World, life: &str) -> (Vec<StartEvidence>, Option<Adoption>) {
 }
 
 fn verdict(evidence: &StartEvidence) -> StartVerdict {
-    let policy = StartPolicy {
-        fresh: true,
-        data_dir: None,
-        publish: Vec::new(),
-        member: None,
-        peer_url: None,
-        min_keys_percent: 50,
-        far_behind_percent: 50,
-        runs_as: None,
-    };
-    may_start(evidence, &policy)
+    may_start(evidence, &start::policy())
 }
 
 #[test]

@@ -60,15 +60,20 @@ fn rules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/prometheus")
 }
 
-#[test]
-fn a_scrape_of_an_open_and_a_held_guard_says_what_is_so() {
-    crate::needs_root!();
-    let tmp = Tmp::new();
+/// A blank device, and one whose filesystem has lost its beginning.
+pub fn good_and_bad(tmp: &Tmp) -> (Loop, Loop) {
     let good = Loop::new(&disk::sparse(&tmp.join("good"), 160 * MIB));
     let image = disk::sparse(&tmp.join("bad"), 160 * MIB);
     disk::mkfs_ext4(&image, None);
     disk::zero(&image, 0, 4096);
-    let bad = Loop::new(&image);
+    (good, Loop::new(&image))
+}
+
+#[test]
+fn a_scrape_of_an_open_and_a_held_guard_says_what_is_so() {
+    crate::needs_root!();
+    let tmp = Tmp::new();
+    let (good, bad) = good_and_bad(&tmp);
     let mut node = Node::new();
     node.configure(&[
         Guard::enforce("main", good.node(), &node.path("main")).data_dir("data"),

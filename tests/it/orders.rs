@@ -353,14 +353,19 @@ fn unpin_forgets_whose_data_it_was_and_not_that_there_was_some() {
     assert_eq!(pins, 2, "{}", history(&node, "main"));
 }
 
+/// A device on which something is written that only root may see.
+fn with_a_secret(tmp: &Tmp) -> Loop {
+    let image = disk::sparse(&tmp.join("volume"), 32 * MIB);
+    disk::write_at(&image, 20 * MIB, b"hunter2-hunter2-hunter2");
+    Loop::new(&image)
+}
+
 /// The sample of a block, which `explain` shows to whoever may read the device, may be the value of a key.
 #[test]
 fn a_report_tells_all_but_what_stands_on_the_volume() {
     crate::needs_root!();
     let tmp = Tmp::new();
-    let image = disk::sparse(&tmp.join("volume"), 32 * MIB);
-    disk::write_at(&image, 20 * MIB, b"hunter2-hunter2-hunter2");
-    let device = Loop::new(&image);
+    let device = with_a_secret(&tmp);
     let mut node = Node::new();
     node.configure(&[Guard::enforce("main", device.node(), &node.path("mnt"))]);
     node.agent_env("AWS_SECRET_ACCESS_KEY", Some("wJalrXUtnFEMI"));
@@ -386,9 +391,7 @@ fn a_report_tells_all_but_what_stands_on_the_volume() {
 fn what_stands_on_the_volume_is_shown_to_root_and_not_in_the_status() {
     crate::needs_root!();
     let tmp = Tmp::new();
-    let image = disk::sparse(&tmp.join("volume"), 32 * MIB);
-    disk::write_at(&image, 20 * MIB, b"hunter2-hunter2-hunter2");
-    let device = Loop::new(&image);
+    let device = with_a_secret(&tmp);
     let mut node = Node::new();
     node.configure(&[Guard::enforce("main", device.node(), &node.path("mnt"))]);
     node.start();

@@ -1,7 +1,7 @@
 //! Which etcd may open which dir: the rules over real data dirs, against what real etcds of twelve versions did when they
 //! were started on a copy (`starts.json`), and what is to run, asked of programs and manifests.
 
-use crate::common::{Guard, Loop, Node, Tmp, disk, fixture};
+use crate::common::{Guard, Loop, Node, Tmp, disk, fixture, start};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -9,43 +9,14 @@ use std::path::Path;
 use volhold::decide::start::may_start;
 use volhold::etcd::{VolumeHints, examine_volume};
 use volhold::model::{
-    EtcdToRun, EtcdVersion, FilesystemFacts, NamedBy, Observed, Reason, ReasonCode, Records, Siblings, StartEvidence,
-    StartPolicy, StartVerdict, VolumeAge, VolumeId, VolumeReading,
+    EtcdToRun, EtcdVersion, NamedBy, Observed, Reason, ReasonCode, Records, StartEvidence, StartVerdict, VolumeReading,
 };
 
 /// The verdict on a volume that nobody knows anything of, were this etcd to open it. Empty: it starts.
 fn held(volume: &VolumeReading, version: EtcdVersion) -> Vec<Reason> {
-    let filesystem = FilesystemFacts {
-        fstype: "ext4".into(),
-        uuid: None,
-        label: None,
-        made_at: None,
-        last_mounted: None,
-        unknown_features: vec![],
-        clean: Some(true),
-    };
-    let evidence = StartEvidence {
-        volume_id: VolumeId("local:test".into()),
-        filesystem: Observed::Seen(filesystem),
-        volume: Observed::Seen(volume.clone()),
-        records: Observed::Seen(Records::default()),
-        running: Observed::Seen(None),
-        age: Observed::Seen(VolumeAge::NoProvider),
-        siblings: Siblings::not_named(),
-        witness: Observed::Seen(None),
-        to_run: Observed::Seen(Some(EtcdToRun { version: Some(version), by: NamedBy::Config, at: None, flags: None })),
-    };
-    let policy = StartPolicy {
-        fresh: true,
-        data_dir: None,
-        publish: Vec::new(),
-        member: None,
-        peer_url: None,
-        min_keys_percent: 50,
-        far_behind_percent: 50,
-        runs_as: None,
-    };
-    match may_start(&evidence, &policy) {
+    let etcd = EtcdToRun { version: Some(version), by: NamedBy::Config, at: None, flags: None };
+    let evidence = start::evidence(volume.clone(), Records::default());
+    match may_start(&StartEvidence { to_run: Observed::Seen(Some(etcd)), ..evidence }, &start::policy()) {
         StartVerdict::Start { .. } => Vec::new(),
         StartVerdict::Hold { reasons } => reasons,
     }
