@@ -167,25 +167,23 @@ fn one_byte_in_the_last_odd_sector_is_held() {
     held(device.node(), device.node(), "unknown-data", 4);
 }
 
-#[track_caller]
-fn noise_is_held(mib: u64) {
-    let tmp = Tmp::new();
-    let image = disk::sparse(&tmp.join("volume"), mib * MIB);
-    disk::noise(&image, 0, mib * MIB, 20_261_130);
-    let device = Loop::new(&image);
-    held(device.node(), device.node(), "unknown-data", 4);
-}
-
 #[test]
 fn a_gigabyte_of_noise_is_held_where_no_provider_speaks_for_it() {
     crate::needs_root!();
-    noise_is_held(1024);
+    let tmp = Tmp::new();
+    let image = disk::sparse(&tmp.join("volume"), 1024 * MIB);
+    let device = ErrFs::new(&image, &tmp.join("fuse"), &["noise:20261130:0".to_owned()]).disk();
+    held(device.node.node(), device.node.node(), "unknown-data", 4);
 }
 
 #[test]
-fn a_little_noise_is_held_too() {
+fn a_little_noise_that_could_be_overwritten_is_held_too() {
     crate::needs_root!();
-    noise_is_held(16);
+    let tmp = Tmp::new();
+    let image = disk::sparse(&tmp.join("volume"), 16 * MIB);
+    disk::noise(&image, 0, 16 * MIB, 20_261_130);
+    let device = Loop::new(&image);
+    held(device.node(), device.node(), "unknown-data", 4);
 }
 
 // --- disks that cannot be read --------------------------------------------------------------------------------------------

@@ -5,12 +5,15 @@
                                               reads fail once FILE exists, after:COUNT:0, where every read fails after so
                                               many, or stall:OFFSET:LENGTH:FILE,
                                               where nothing is answered before FILE exists, or a minute has gone by:
-                                              a disk that hangs for good hangs the whole machine
+                                              a disk that hangs for good hangs the whole machine; or noise:SEED:0, where
+                                              everything reads as noise, the same in every run, and
+                                              nothing can be written
 
 Runs in the foreground and ends when it is unmounted.
 """
 import ctypes
 import errno
+import hashlib
 import os
 import signal
 import stat
@@ -20,6 +23,17 @@ import time
 import fuse
 
 fuse.fuse_python_api = (0, 2)
+
+
+# What one hash is stretched to.
+CHUNK = 1 << 17
+
+
+def noise(seed, offset, length):
+    """Of a disk that is full of it, without the disk."""
+    first, last = offset // CHUNK, (offset + length - 1) // CHUNK
+    chunks = (hashlib.shake_128(b"%d:%d" % (seed, chunk)).digest(CHUNK) for chunk in range(first, last + 1))
+    return b"".join(chunks)[offset - first * CHUNK:][:length]
 
 
 class ErrFs(fuse.Fuse):
@@ -50,6 +64,9 @@ class ErrFs(fuse.Fuse):
     def read(self, path, length, offset):
         self.reads += 1
         for kind, start, size, release in self.rules:
+            if kind == "noise":
+                size = os.fstat(self.disk).st_size
+                return noise(start, offset, max(0, min(length, size - offset)))
             if kind == "after":
                 if self.reads > start:
                     return -errno.EIO
@@ -67,6 +84,8 @@ class ErrFs(fuse.Fuse):
         return os.pread(self.disk, length, offset)
 
     def write(self, path, data, offset):
+        if any(kind == "noise" for kind, *_ in self.rules):
+            return -errno.EROFS
         return os.pwrite(self.disk, data, offset)
 
     def fsync(self, path, datasync):
@@ -85,7 +104,7 @@ def main():
     rules = []
     for rule in sys.argv[3:]:
         kind, start, size, *release = rule.split(":", 3)
-        assert kind in ("eio", "short", "stall", "when", "after"), kind
+        assert kind in ("eio", "short", "stall", "when", "after", "noise"), kind
         rules.append((kind, int(start, 0), int(size, 0), *(release or [None])))
     server = ErrFs(backing, rules)
     server.parse(["-f", "-s", mountpoint], errex=1)

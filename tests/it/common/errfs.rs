@@ -15,7 +15,8 @@ pub struct ErrFs {
 impl ErrFs {
     /// Serves `backing` below the new folder `at`. Rules: `eio:OFFSET:LENGTH`, `short:OFFSET:LENGTH`,
     /// `stall:OFFSET:LENGTH:FILE` (nothing is answered before FILE exists), `when:OFFSET:LENGTH:FILE` (reads fail once FILE
-    /// exists), `after:COUNT:0` (every read after so many fails).
+    /// exists), `after:COUNT:0` (every read after so many fails), `noise:SEED:0` (all reads as noise that takes no space, the
+    /// same in every run; nothing can be written).
     #[track_caller]
     pub fn new(backing: &Path, at: &Path, rules: &[String]) -> Self {
         std::fs::create_dir_all(at).expect("a mountpoint");
