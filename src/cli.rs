@@ -11,6 +11,7 @@ mod config;
 mod disable;
 mod doctor;
 mod enable;
+mod events;
 pub mod exit;
 mod explain;
 mod fleet;
@@ -24,6 +25,7 @@ mod report;
 mod state;
 mod status;
 pub mod text;
+mod vigil;
 mod wait;
 
 use crate::config::Sources;
@@ -56,7 +58,9 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::Gate { verb: GateVerb::Check { name } } => agent::gate_check(context, &name),
         Verb::History { name } => history::run(context, name.as_ref()),
         Verb::Status { held: true, .. } => status::held(context),
-        Verb::Status { held: false, timings } => status::run(context, timings),
+        Verb::Status { watch: true, timings, .. } => status::watch::run(context, timings),
+        Verb::Status { held: false, timings, watch: false } => status::run(context, timings),
+        Verb::Events { name, follow } => events::run(context, name.as_ref(), follow),
         Verb::Plan { way: None, name } => plan::run(context, name.as_ref()),
         Verb::Plan { way: Some(PlanVerb::Restore { name, from }), .. } => plan::restore::run(context, &name, &from),
         Verb::Plan { way: Some(PlanVerb::Repair { name }), .. } => plan::repair::run(context, &name),

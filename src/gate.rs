@@ -16,6 +16,8 @@
     reason = "writes below the run folder, and one file where the configuration says"
 )]
 
+/// Rings when something changes in the run dir.
+pub mod bell;
 /// Copies of a held guard's claim in the processes that wait for its gate.
 pub mod claims;
 /// The state of all guards, from the agent to whoever tells about it.

@@ -55,6 +55,21 @@ pub enum Verb {
         /// waits: asked before volhold is removed, which would let held volumes go
         #[arg(long, conflicts_with = "timings")]
         held: bool,
+        /// Stay, and show it again whenever something changes, until Ctrl-C. Exit code: that of what was shown last
+        #[arg(long, conflicts_with = "held")]
+        watch: bool,
+    },
+    /// Show what the agent tells: the state of every guard, and with -f each change, one a line
+    ///
+    /// With -f it goes on until Ctrl-C, also while the agent is gone: it says so on standard error, and goes on when the agent
+    /// is back. `-o json` prints the lines of /v1/events. What was decided before is in `volhold history`. Exit code 0; 75
+    /// where no agent answers and -f is not given; 78 where no such guard is configured.
+    Events {
+        /// Only this guard
+        name: Option<GuardName>,
+        /// Go on with each change
+        #[arg(short, long)]
+        follow: bool,
     },
     /// Print all that is known of a guard as one JSON document, for a ticket. Changes nothing
     ///

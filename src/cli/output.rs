@@ -110,10 +110,16 @@ impl Context {
 
 /// Writes to standard output.
 pub fn put(text: &str) -> Result<(), Failure> {
+    put_unless_gone(text).map(|_read| ())
+}
+
+/// The same. `false`: nobody reads it any more, which ends what goes on writing.
+pub fn put_unless_gone(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(io_failure("cannot write the answer", &e)),
-        Ok(()) | Err(_) => Ok(()),
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(io_failure("cannot write the answer", &e)),
     }
 }
 

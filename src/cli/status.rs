@@ -4,6 +4,9 @@
 //! agent that is gone wrote last is shown as just that. The agent's socket is not asked: it says the same, and would be a
 //! second way with failures of its own to the one screen that must never be missing.
 
+/// `--watch`.
+pub mod watch;
+
 use super::exit::Exit;
 use super::output::{AS_ROOT, Context, Failure};
 use super::text::{Screen, Tone, bytes, count, since};

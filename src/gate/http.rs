@@ -7,7 +7,7 @@
 //! | `/v1/status` | the document of `volhold status -o json` |
 //! | `/v1/guards/NAME` | one guard of it |
 //! | `/metrics` | for Prometheus, text format |
-//! | `/v1/events` | the state of each guard, then each change, one JSON object a line, until the client leaves |
+//! | `/v1/events` | the state of each guard, then each change, one JSON object a line, until the client leaves; with `?follow=false` only the state |
 //!
 //! All of it runs on a thread of its own, fed by [`Listener`]: no guard and no decision ever waits for a client, and a client
 //! that floods this thread costs other clients, not a gate. One connection serves one request. What a client may cost is

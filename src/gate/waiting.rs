@@ -4,21 +4,14 @@
 //! hours later, and the unit that etcd waits for must then become active by itself. Only a time-out ends it otherwise.
 //! It needs no agent: when none runs yet, it waits for the run dir to appear.
 //!
-//! Woken by inotify; every 15 seconds it looks anyway, so that a lost event costs seconds and not the night.
+//! Woken by the [`Bell`].
 
+use super::bell::{Bell, LOOK_EVERY};
 use super::files::{self, GateError};
 use super::notify;
 use crate::model::{BootId, Bypass, Gate, GuardName, GuardStatus, Reason};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::io::Errno;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// Longest time between two looks.
-const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,61 +128,6 @@ fn sentence(status: &GuardStatus) -> String {
         (Some(reason), _) => format!("{gate}: {} ({})", reason.message, reason.code),
         (None, Some(progress)) => format!("{gate}: {}", progress.what),
         (None, None) => gate.to_owned(),
-    }
-}
-
-/// Rings when something changes in the run dir.
-struct Bell {
-    fd: OwnedFd,
-}
-
-impl Bell {
-    fn new(run: &Path) -> Result<Self, GateError> {
-        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
-            .map_err(|errno| GateError::Watch { path: run.to_owned(), source: errno.into() })?;
-        Ok(Bell { fd })
-    }
-
-    /// Watches the run dir, the ready files and the bypasses, or, where they are missing, the nearest directory above that exists. Watching
-    /// what is watched already changes nothing.
-    fn arm(&self, run: &Path) -> Result<(), GateError> {
-        let mask = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
-        let watch = |path: &Path| match inotify::add_watch(&self.fd, path, mask | WatchFlags::ONLYDIR) {
-            Ok(_) => Ok(true),
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
-            Err(errno) => Err(GateError::Watch { path: path.to_owned(), source: errno.into() }),
-        };
-        watch(&run.join("open"))?;
-        watch(&run.join("bypass"))?;
-        for dir in run.ancestors() {
-            if watch(dir)? {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for a ring, at most this long, and swallows all that has rung. `false`: nothing did.
-    fn ring(&self, patience: Duration) -> Result<bool, GateError> {
-        let failed = |errno: Errno| GateError::Watch { path: "inotify".into(), source: errno.into() };
-        let timeout = Timespec {
-            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: patience.subsec_nanos().into(),
-        };
-        let rang = match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
-            Ok(ready) => ready > 0,
-            Err(Errno::INTR) => false,
-            Err(errno) => return Err(failed(errno)),
-        };
-        let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut events = inotify::Reader::new(&self.fd, &mut buffer);
-        loop {
-            match events.next() {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(rang),
-                Err(errno) => return Err(failed(errno)),
-            }
-        }
     }
 }
 

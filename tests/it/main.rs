@@ -42,6 +42,7 @@ mod sandbox;
 mod signatures;
 mod subdir;
 mod systemd;
+mod telling;
 mod uniform;
 #[cfg(feature = "aws")]
 mod unseen;

@@ -81,7 +81,8 @@ impl Desk {
             self.note("may not read the status", peer);
         }
         let streams = matches!(answer, Answer::Events) && request.method() == Method::GET;
-        let body = || if streams { Body::Lines(events::lines(&self.listener)) } else { Body::Whole(None) };
+        let follow = uri.query().is_none_or(|query| query.split('&').all(|part| part != "follow=false"));
+        let body = || if streams { Body::Lines(events::lines(&self.listener, follow)) } else { Body::Whole(None) };
         (answer.into_response(body), streams)
     }
 }

@@ -4,6 +4,8 @@
 //! follows a stream on a node is a shell, jq or a small program, which read lines already, and there is no browser here to
 //! reconnect by itself. Nothing is lost by reconnecting: a stream begins with what is so now. A gap in `number` is no loss.
 //!
+//! With `?follow=false` it ends after the state of each guard.
+//!
 //! A client that falls behind by more than [`QUEUE`](crate::gate::feed::QUEUE) changes is told so in a last line of the type
 //! `lost`, and let go.
 
@@ -43,19 +45,22 @@ struct Lost {
 }
 
 /// The lines for one client. Their sender ends when the receiver is dropped.
-pub(super) fn lines(listener: &Listener) -> mpsc::Receiver<Bytes> {
+pub(super) fn lines(listener: &Listener, follow: bool) -> mpsc::Receiver<Bytes> {
     // One line ahead: the queue is the ring that all share.
     let (send, receive) = mpsc::channel(1);
-    tokio::spawn(follow(listener.clone(), send));
+    tokio::spawn(tell(listener.clone(), send, follow));
     receive
 }
 
-async fn follow(listener: Listener, client: mpsc::Sender<Bytes>) {
+async fn tell(listener: Listener, client: mpsc::Sender<Bytes>, follow: bool) {
     let Some((now, mut changes)) = listener.follow() else { return };
     for change in as_changes(&now) {
         if client.send(line(&change)).await.is_err() {
             return;
         }
+    }
+    if !follow {
+        return;
     }
     loop {
         let change = tokio::select! {

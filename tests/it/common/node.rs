@@ -267,6 +267,13 @@ impl Node {
         self.command(&[]).args(["wait", guard, "--timeout", "120s"]).spawn().expect("volhold wait")
     }
 
+    /// A verb that goes on by itself, what it says in pipes.
+    #[track_caller]
+    pub fn in_background(&self, args: &[&str]) -> Child {
+        let mut command = self.command(&[]);
+        command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("volhold runs")
+    }
+
     /// Starts the agent and waits for its READY=1.
     #[track_caller]
     pub fn start(&mut self) {
