@@ -1,5 +1,7 @@
 //! The whole input space, enumerated by representatives, against an oracle that looks at labels and not at values.
 
+mod told;
+
 use super::*;
 use crate::model::{
     BlkidAnswer, BlkidName, Claim, Content, ContentClass, DeviceUse, Finding, FindingKind, FormatHistory, FsUuid,
