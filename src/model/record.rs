@@ -178,6 +178,10 @@ pub struct Records {
     pub identity_changed: Option<(ClusterId, MemberId)>,
     /// A person's answer that still stands: newer than every pin and every `HoldsData`.
     pub adoption: Option<Adoption>,
+    /// While the answer *this member starts empty* stands: how far the member was that it was said of. Should that one's data
+    /// come back instead, and be behind, it is as old as it would be without the answer.
+    #[serde(default)]
+    pub emptied: Option<HighWater>,
     /// A person has answered since the last pin (`adopt`, `unpin`), whether that answer still stands or not.
     #[serde(default)]
     pub answered: bool,

@@ -51,6 +51,8 @@ pub fn fold(
     let (n_now, v_now) = (since_answer.node, since_answer.volume);
     let since_empty = since_last(&n, &v, |answer| answer.is_some_and(starts_empty));
     let (pin, pins_contradict) = choose_pin(n_now, v_now);
+    let adoption =
+        since_answer.answer.flatten().filter(|_| !n_now.iter().chain(v_now).any(|(_, entry)| consumes(&entry.fact)));
     Records {
         high_water: high_water(pin.as_ref(), n_now, v_now),
         held_data_at: held_data_at(since_empty.node, since_empty.volume),
@@ -73,10 +75,13 @@ pub fn fold(
                 .filter_map(|(_, entry)| entry.fs_uuid),
         ),
         identity_changed: identity_changed(n_now, v_now),
-        adoption: since_answer
-            .answer
-            .flatten()
-            .filter(|_| !n_now.iter().chain(v_now).any(|(_, entry)| consumes(&entry.fact))),
+        adoption,
+        emptied: match adoption {
+            // While it stands nothing was noted since: what all of both ledgers say is what was so before.
+            Some(Adoption::Replacement) => high_water(choose_pin(&n, &v).0.as_ref(), &n, &v),
+            // A new cluster may well have the ids of the old one, which are made of names and URLs.
+            Some(Adoption::NewCluster | Adoption::Identity | Adoption::Restored) | None => None,
+        },
         answered: since_answer.answer.is_some(),
         names_other_volume: names_other_volume(node, volume, volume_id, fs_uuid),
         released: released(node),

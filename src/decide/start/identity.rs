@@ -59,6 +59,12 @@ pub fn against_record(
         .as_ref()
         .filter(|mark| speaks_of_this_cluster(mark, records.pin.as_ref(), fingerprint))
         .map(|mark| backwards(situation, dir, fingerprint, mark, objections));
+    let came_back =
+        |mark: &&HighWater| ids(fingerprint).is_some() && ids(fingerprint) == mark.cluster_id.zip(mark.member_id);
+    if let Some(mark) = records.emptied.as_ref().filter(came_back) {
+        // A member that was removed and added again has another id: this is the old one, which was to be gone.
+        backwards(situation, dir, fingerprint, mark, objections);
+    }
     let Some(pin) = &records.pin else {
         if dir.populated && dir.etcd == EtcdGeneration::V3 && !situation.damaged() && ids(fingerprint).is_none() {
             objections.add(Kind::Unread, no_ids(dir));

@@ -1,5 +1,6 @@
 //! The rows of the design, one by one, and (in `enumerated`) all of their combinations.
 
+mod emptied;
 mod enumerated;
 mod published;
 mod room;
@@ -150,6 +151,10 @@ fn pin(cluster: ClusterId, member: MemberId) -> Pin {
         fs_uuid: Some(uuid(1)),
         at: time(),
     }
+}
+
+fn fingerprint_of(volume: &mut VolumeReading) -> &mut Fingerprint {
+    volume.data_dirs[0].fingerprint.as_mut().unwrap()
 }
 
 /// What the high-water writer noted of the healthy dir, a little earlier.

@@ -239,6 +239,27 @@ fn an_answer_stands_until_a_pin_or_data_follows_it() {
 }
 
 #[test]
+fn while_it_is_to_start_empty_the_member_before_is_remembered() {
+    let emptied = |facts: &[Entry]| node_only(facts).emptied.and_then(|mark| mark.consistent_index);
+    for (what, kept) in [
+        (Adoption::Replacement, Some(5)),
+        (Adoption::NewCluster, None),
+        (Adoption::Restored, None),
+        (Adoption::Identity, None),
+    ] {
+        assert_eq!(emptied(&[here(pin(1)), here(data(1, 5)), here(adopted(what))]), kept, "{what:?}");
+    }
+    let answer = [here(pin(1)), here(data(1, 5)), here(adopted(Adoption::Replacement))];
+    for consumes in [pin(2), data(2, 1)] {
+        assert_eq!(emptied(&[answer.to_vec(), vec![here(consumes)]].concat()), None);
+    }
+    // The node's disk took the answer, and the volume's ledger is the one that knows of the data.
+    let node = Book::alone("n", &[here(adopted(Adoption::Replacement))]);
+    let volume = Book::alone("v", &[here(pin(1)), here(data(1, 500))]);
+    assert_eq!(folded(&node, &volume).emptied.and_then(|mark| mark.consistent_index), Some(500));
+}
+
+#[test]
 fn only_an_answer_that_it_starts_empty_forgets_that_there_was_data() {
     for (what, forgets) in [
         (Adoption::Identity, false),

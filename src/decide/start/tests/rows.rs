@@ -3,10 +3,6 @@
 use super::*;
 use ReasonCode::*;
 
-fn fingerprint_of(volume: &mut VolumeReading) -> &mut Fingerprint {
-    volume.data_dirs[0].fingerprint.as_mut().unwrap()
-}
-
 #[test]
 fn data_that_continues_its_record_starts() {
     assert_eq!(starts(&with_records(one_healthy(), known())), StartKind::Continues);
