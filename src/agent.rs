@@ -53,7 +53,7 @@ pub use gate_check::{GateCheck, gate_check};
 use crate::config::{Config, GuardConfig, Http, Sources};
 use crate::device::uevents::Uevents;
 use crate::gate::feed::Snapshot;
-use crate::gate::http::{Limits, Options, Server};
+use crate::gate::http::{Landing, Limits, Options, Server};
 use crate::gate::readers::Readers;
 use crate::gate::{claims, files, notify};
 use crate::model::{BootId, FsUuid, GuardName, Records, StartKind, StartPolicy};
@@ -85,16 +85,16 @@ pub enum AgentError {
 }
 
 /// Runs all guards until SIGTERM or SIGINT. Stopping closes no gate, unmounts nothing and stops no etcd. SIGHUP makes it read
-/// the configuration again.
-pub fn run(sources: Sources, standing: Standing) -> Result<(), AgentError> {
+/// the configuration again. `landing`: the page that the HTTP server begins with.
+pub fn run(sources: Sources, standing: Standing, landing: Landing) -> Result<(), AgentError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AgentError::Runtime)?;
-    let outcome = runtime.block_on(serve(sources, &standing));
+    let outcome = runtime.block_on(serve(sources, &standing, landing));
     // A thread that hangs in the kernel would keep the agent from ending.
     runtime.shutdown_background();
     outcome
 }
 
-async fn serve(sources: Sources, standing: &Standing) -> Result<(), AgentError> {
+async fn serve(sources: Sources, standing: &Standing, landing: Landing) -> Result<(), AgentError> {
     notify::inherit();
     let paths = &standing.config.paths;
     files::prepare(&paths.run).map_err(AgentError::RunDir)?;
@@ -114,7 +114,7 @@ async fn serve(sources: Sources, standing: &Standing) -> Result<(), AgentError> 
     tokio::task::yield_now().await;
     board.show();
     let figures = Arc::new(Figures::new(paths.run.clone(), here.boot_id.clone(), board.clone()));
-    let server = tell_over_http(&standing.config, readers, &board, &figures);
+    let server = tell_over_http(&standing.config, readers, landing, &board, &figures);
     let textfile_dir = standing.config.metrics.textfile_dir.clone();
     let keeping = tokio::spawn(figures.keep(textfile_dir, board.listener(), hints.subscribe()));
     notify::ready();
@@ -155,7 +155,13 @@ fn readers(http: &Http) -> (Readers, Option<String>) {
 }
 
 /// Whatever fails here is told and holds nothing: no gate depends on it.
-fn tell_over_http(config: &Config, readers: Readers, board: &Arc<Board>, figures: &Arc<Figures>) -> Option<Server> {
+fn tell_over_http(
+    config: &Config,
+    readers: Readers,
+    landing: Landing,
+    board: &Arc<Board>,
+    figures: &Arc<Figures>,
+) -> Option<Server> {
     let figures = figures.clone();
     let options = Options {
         run: config.paths.run.clone(),
@@ -163,6 +169,7 @@ fn tell_over_http(config: &Config, readers: Readers, board: &Arc<Board>, figures
         readers,
         limits: Limits::default(),
         metrics: Arc::new(move |now: &Snapshot| figures.text(now).map_err(|error| chain(&error))),
+        landing,
     };
     let told = board.clone();
     let complain = move |problem| {

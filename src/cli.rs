@@ -17,6 +17,7 @@ mod explain;
 mod fleet;
 mod history;
 mod inspect;
+mod landing;
 pub mod manual;
 mod output;
 mod plan;

@@ -26,7 +26,7 @@ pub fn run(context: &Context) -> Result<Exit, Failure> {
         unreadable @ Kernel::Unreadable { .. } => tracing::warn!(event = "kernel.unreadable", "{unreadable}"),
     }
     let standing = context.standing()?;
-    agent::run(context.sources.clone(), standing)
+    agent::run(context.sources.clone(), standing, super::landing::landing())
         .map_err(|e| Failure::new(Exit::Error, "the agent cannot run").because(&e))?;
     Ok(Exit::Ok)
 }

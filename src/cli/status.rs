@@ -258,7 +258,7 @@ pub fn state_word(state: StateName) -> &'static str {
     }
 }
 
-fn volume_line(guard: &GuardStatus) -> String {
+pub fn volume_line(guard: &GuardStatus) -> String {
     let mut parts = vec![guard.volume.as_ref().map_or_else(|| "not found yet".to_owned(), ToString::to_string)];
     if let Some(device) = &guard.device {
         parts.push(device.node.clone());
@@ -273,14 +273,14 @@ fn volume_line(guard: &GuardStatus) -> String {
 }
 
 /// The one path, or each directory with its own.
-fn places(guard: &GuardStatus) -> String {
+pub fn places(guard: &GuardStatus) -> String {
     match Publish::directories(guard.publish_dirs.clone()) {
         Some(publish) => publish.paths().map(|at| at.display().to_string()).collect::<Vec<_>>().join(" and "),
         None => guard.publish.clone(),
     }
 }
 
-fn progress_line(progress: &Progress) -> String {
+pub fn progress_line(progress: &Progress) -> String {
     let percent = u128::from(progress.done).saturating_mul(100).checked_div(u128::from(progress.total)).unwrap_or(0);
     let rest = progress.remaining_s.map_or_else(String::new, |s| {
         format!(", about {} left", super::text::span(i64::try_from(s).unwrap_or(i64::MAX)))

@@ -2,6 +2,7 @@
 //!
 //! | path | answer |
 //! |---|---|
+//! | `/` | for a browser: the status as a page |
 //! | `/livez` | 200: the agent runs |
 //! | `/readyz` | 200 when every gate is open, else 503; with `?verbose` a line for each guard, as kubelet and API server print it |
 //! | `/v1/status` | the document of `volhold status -o json` |
@@ -33,6 +34,7 @@ pub use socket::{SocketError, socket_path};
 
 use super::feed::{Listener, Snapshot};
 use super::readers::Readers;
+use crate::model::StatusDocument;
 use connection::Desk;
 use peer::Peer;
 use places::Places;
@@ -96,6 +98,16 @@ pub struct Options {
     pub limits: Limits,
     /// Makes the text of `/metrics`, on the server's thread.
     pub metrics: Metrics,
+    pub landing: Landing,
+}
+
+/// The page at `/`.
+#[derive(Clone)]
+pub struct Landing {
+    /// Its `Content-Security-Policy`.
+    pub policy: &'static str,
+    /// Makes its HTML, on the server's thread.
+    pub page: Arc<dyn Fn(&StatusDocument) -> String + Send + Sync>,
 }
 
 /// The text of `/metrics`, or why there is none.

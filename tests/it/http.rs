@@ -1,6 +1,8 @@
 //! HTTP on the agent's socket and on loopback: what is answered to whom, and what becomes of the socket over the agent's
 //! life. Real agents, real sockets. (`hostile`: clients that mean no good.)
 
+/// The page at `/`, and what a browser makes of it.
+mod browser;
 /// A client that says what it likes and shows what it gets.
 pub mod client;
 /// Clients that never read, never finish, or come by the thousand.
@@ -66,7 +68,8 @@ fn probes_and_status_are_answered_on_the_socket() {
     assert_eq!((&guard["apiVersion"], &guard["kind"]), (&Value::from("volhold/v1"), &Value::from("GuardStatus")));
     assert_eq!(guard["fs_uuid"], status.json()["guards"][0]["fs_uuid"]);
 
-    for path in ["/v1/guards/other", "/v1/guards/", "/v1/guards/main/", "/", "/v2", "/livez/", "/v1/guards/../status"] {
+    for path in ["/v1/guards/other", "/v1/guards/", "/v1/guards/main/", "//", "/v2", "/livez/", "/v1/guards/../status"]
+    {
         let reply = get(&node, path);
         assert_eq!((reply.status, &reply.json()["kind"], &reply.json()["status"]), (404, &"Error".into(), &404.into()));
     }
@@ -260,7 +263,7 @@ fn with_a_group_only_root_and_its_members_read_more_than_yes_or_no() {
     node.start();
     node.await_held("main", "backup-superblock-found");
 
-    for path in ["/v1/status", "/v1/guards/main", "/v1/guards/none", "/v1/events"] {
+    for path in ["/", "/v1/status", "/v1/guards/main", "/v1/guards/none", "/v1/events"] {
         let reply = as_user(&node, nobody, path);
         assert_eq!((reply.status, &reply.json()["kind"]), (403, &"Error".into()), "{path}");
     }

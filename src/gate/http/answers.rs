@@ -1,11 +1,15 @@
 //! What is answered to what. Nothing here waits for anybody.
 
+use super::Landing;
 use super::connection::Body;
 use super::events::Documented;
 use crate::gate::feed::Snapshot;
 use crate::model::harmless::{clean, clean_json};
 use crate::model::{AgentFacts, Bypass, Gate, GuardName, GuardStatus, StateName, StatusDocument};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::{Method, Response, StatusCode};
 use serde::Serialize;
 
@@ -26,6 +30,10 @@ pub(super) enum Answer {
     Json(StatusCode, String),
     /// The text of a scrape.
     Metrics(String),
+    Html {
+        policy: &'static str,
+        page: String,
+    },
     /// The stream of `/v1/events`.
     Events,
     /// Refused for who asks; to be noted.
@@ -43,6 +51,7 @@ struct ErrorDocument<'e> {
 #[derive(Clone, Copy)]
 pub(super) struct Beside<'b> {
     pub metrics: &'b dyn Fn(&Snapshot) -> Result<String, String>,
+    pub landing: &'b Landing,
     /// Gates that a person has opened by hand, which the agent need not know of.
     pub bypassed: &'b dyn Fn() -> Vec<Bypass>,
 }
@@ -55,11 +64,15 @@ pub(super) fn answer(question: Question<'_>, now: &Snapshot, beside: Beside<'_>)
     match (question.path, question.permitted) {
         ("/livez", _) => livez(question.query),
         ("/readyz", permitted) => readyz(now, question.query, permitted),
-        ("/metrics" | "/v1/status" | "/v1/events", false) => Answer::Denied,
+        ("/" | "/metrics" | "/v1/status" | "/v1/events", false) => Answer::Denied,
         (path, false) if path.starts_with("/v1/guards/") => Answer::Denied,
         ("/metrics", true) => match (beside.metrics)(now) {
             Ok(text) => Answer::Metrics(text),
             Err(why) => error(StatusCode::INTERNAL_SERVER_ERROR, &why),
+        },
+        ("/", true) => Answer::Html {
+            policy: beside.landing.policy,
+            page: (beside.landing.page)(&document(now, (beside.bypassed)())),
         },
         ("/v1/status", true) => status(now, (beside.bypassed)()),
         ("/v1/events", true) => Answer::Events,
@@ -67,7 +80,7 @@ pub(super) fn answer(question: Question<'_>, now: &Snapshot, beside: Beside<'_>)
             Some(name) => guard(now, name),
             None => error(
                 StatusCode::NOT_FOUND,
-                "there are /livez, /readyz, /readyz?verbose, /metrics, /v1/status, /v1/guards/NAME and /v1/events",
+                "there are /, /livez, /readyz, /readyz?verbose, /metrics, /v1/status, /v1/guards/NAME and /v1/events",
             ),
         },
     }
@@ -148,11 +161,14 @@ fn verbose(query: Option<&str>) -> bool {
     query.unwrap_or_default().split('&').any(|part| part.split('=').next() == Some("verbose"))
 }
 
-fn status(now: &Snapshot, bypassed: Vec<Bypass>) -> Answer {
+fn document(now: &Snapshot, bypassed: Vec<Bypass>) -> StatusDocument {
     let agent = AgentFacts::new(Some(&now.status), true);
     let document = StatusDocument::new(agent, Some(now.status.clone()), &now.configured);
-    let document = StatusDocument { bypassed, ..document };
-    match serde_json::to_string_pretty(&document) {
+    StatusDocument { bypassed, ..document }
+}
+
+fn status(now: &Snapshot, bypassed: Vec<Bypass>) -> Answer {
+    match serde_json::to_string_pretty(&document(now, bypassed)) {
         Ok(text) => Answer::Json(StatusCode::OK, clean_json(&text)),
         Err(_) => unwritable(),
     }
@@ -184,10 +200,15 @@ impl Answer {
     /// `lines`: the body of a stream.
     pub(super) fn into_response(self, lines: impl FnOnce() -> Body) -> Response<Body> {
         let text = "text/plain; charset=utf-8";
+        let policy = match &self {
+            Answer::Html { policy, .. } => Some(*policy),
+            Answer::Text(..) | Answer::Json(..) | Answer::Metrics(_) | Answer::Events | Answer::Denied => None,
+        };
         let (status, kind, body) = match self {
             Answer::Text(status, words) => (status, text, Body::whole(words)),
             Answer::Json(status, document) => (status, "application/json", Body::whole(document + "\n")),
             Answer::Metrics(text) => (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", Body::whole(text)),
+            Answer::Html { policy: _, page } => (StatusCode::OK, "text/html; charset=utf-8", Body::whole(page)),
             Answer::Events => (StatusCode::OK, "application/x-ndjson", lines()),
             Answer::Denied => {
                 let why = "the status is for root and for the group that the configuration names";
@@ -201,6 +222,10 @@ impl Answer {
         set(CONTENT_TYPE, kind);
         set(X_CONTENT_TYPE_OPTIONS, "nosniff");
         set(CACHE_CONTROL, "no-store");
+        if let Some(policy) = policy {
+            set(CONTENT_SECURITY_POLICY, policy);
+            set(REFERRER_POLICY, "no-referrer");
+        }
         if status == StatusCode::METHOD_NOT_ALLOWED {
             set(ALLOW, "GET, HEAD");
         }
@@ -218,7 +243,7 @@ impl Answer {
                 )
                 .into_bytes()
             }
-            Answer::Text(..) | Answer::Metrics(_) | Answer::Events | Answer::Denied => Vec::new(),
+            Answer::Text(..) | Answer::Metrics(_) | Answer::Html { .. } | Answer::Events | Answer::Denied => Vec::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::answers::{Answer, Beside, Question, answer, error};
 use super::events;
 use super::peer::Peer;
-use super::{Limits, Metrics, Options};
+use super::{Landing, Limits, Metrics, Options};
 use crate::gate::feed::Listener;
 use crate::gate::files::bypasses;
 use crate::gate::readers::Readers;
@@ -37,6 +37,7 @@ pub(super) struct Desk {
     readers: Readers,
     limits: Limits,
     metrics: Metrics,
+    landing: Landing,
     /// The run dir.
     run: PathBuf,
     noted: Mutex<BTreeMap<(&'static str, Option<u32>), Instant>>,
@@ -49,6 +50,7 @@ impl Desk {
             readers: options.readers,
             limits: options.limits.clone(),
             metrics: options.metrics.clone(),
+            landing: options.landing.clone(),
             run: options.run.clone(),
             noted: Mutex::default(),
         }
@@ -75,7 +77,7 @@ impl Desk {
             query: uri.query(),
             permitted: peer.may_read(self.readers),
         };
-        let beside = Beside { metrics: &*self.metrics, bypassed: &|| bypasses(&self.run) };
+        let beside = Beside { metrics: &*self.metrics, landing: &self.landing, bypassed: &|| bypasses(&self.run) };
         let answer = answer(question, &self.listener.now(), beside);
         if let Answer::Denied = answer {
             self.note("may not read the status", peer);

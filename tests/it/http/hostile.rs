@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use volhold::gate::feed::{Feed, QUEUE, Snapshot, What};
-use volhold::gate::http::{Limits, Options, Server, socket_path};
+use volhold::gate::http::{Landing, Limits, Options, Server, socket_path};
 use volhold::gate::readers::Readers;
 use volhold::model::{Status, Time};
 
@@ -32,8 +32,9 @@ impl Own {
         let feed = Feed::new(snapshot(0, vec![]));
         let run = tmp.path().to_owned();
         let socket = socket_path(&run);
-        let options =
-            Options { run, listen: None, readers: Readers::Everyone, limits, metrics: Arc::new(|_| Ok(String::new())) };
+        let landing = Landing { policy: "default-src 'none'", page: Arc::new(|document| format!("{document:?}")) };
+        let metrics = Arc::new(|_: &Snapshot| Ok(String::new()));
+        let options = Options { run, listen: None, readers: Readers::Everyone, limits, metrics, landing };
         let complain = Box::new(|problem: Option<String>| assert_eq!(problem, None));
         let server = Server::start(options, feed.listener(), complain).expect("a server");
         Own { _server: server, feed, told: 0, socket, _tmp: tmp }
