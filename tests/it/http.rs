@@ -7,6 +7,8 @@ mod browser;
 pub mod client;
 /// Clients that never read, never finish, or come by the thousand.
 mod hostile;
+/// All of it at once, beside decisions.
+mod siege;
 
 use crate::common::node::codes;
 use crate::common::{Guard, Loop, Node, Tmp, disk, run};
