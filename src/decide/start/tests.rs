@@ -5,6 +5,7 @@ mod enumerated;
 mod published;
 mod room;
 mod rows;
+mod told;
 mod version;
 mod witness;
 
@@ -233,4 +234,14 @@ fn says(reason: &Reason, words: &[&str]) {
 
 fn eio() -> Why {
     Why::Unreadable { detail: "EIO".into() }
+}
+
+fn defect(code: &str, file: &str) -> Defect {
+    Defect {
+        code: code.into(),
+        severity: Severity::Damage,
+        file: file.into(),
+        offset: Some(4096),
+        message: "it is broken".into(),
+    }
 }

@@ -627,16 +627,6 @@ fn progress_is_compared_within_one_cluster_id_only() {
     assert_eq!(held_as(&with_records(volume, unpinned)), [WentBackwards]);
 }
 
-fn defect(code: &str, file: &str) -> Defect {
-    Defect {
-        code: code.into(),
-        severity: Severity::Damage,
-        file: file.into(),
-        offset: Some(4096),
-        message: "it is broken".into(),
-    }
-}
-
 #[test]
 fn damage_of_the_selected_dir_holds_under_its_own_name() {
     let with = |defect: Defect| {
