@@ -130,7 +130,7 @@ pub fn may_open(doing: &mut Doing<'_>, running: bool) -> Result<(), Broken> {
     let volume = doing.world.volume_mut(v);
     (volume.copy, volume.beside) = (false, aside.lives());
     if data.lives() {
-        (volume.consent, volume.told) = (None, data);
+        (volume.consent, volume.told) = (None, glimpsed(volume.told, data));
     } else {
         // What was there is not what starts, as somebody has said; and that stands until there is data again.
         (volume.held, volume.told) = (false, Data::None);
@@ -233,5 +233,17 @@ pub fn is_healthy(known: &Known, world: &World, m: u8, nature: Nature) -> bool {
         }
         Content::Blank => new && of_node.is_empty() && volume.tags.is_none(),
         Content::Cut { .. } | Content::Damaged => false,
+    }
+}
+
+/// What is noted of data when a gate opens over it: whose it is. How far it got is noted by a mark only, when it is durable, so
+/// what was noted before stands unless there is less.
+fn glimpsed(noted: Data, data: Data) -> Data {
+    match (noted, data) {
+        (Data::Member { member, progress }, Data::Member { member: now, progress: reached }) if member == now => {
+            Data::Member { member, progress: progress.min(reached) }
+        }
+        (Data::Member { .. } | Data::None, Data::Member { member, .. }) => Data::Member { member, progress: 0 },
+        (Data::Member { .. } | Data::None, Data::None) => Data::None,
     }
 }
