@@ -123,7 +123,12 @@ pub fn may_open(doing: &mut Doing<'_>, running: bool) -> Result<(), Broken> {
                 "master {m} starts an empty etcd on volume {v}, which is old and of which nobody knows"
             ));
         }
-        if older && volume.young {
+        // One that was allowed to start with nothing, is pinned, and has got nothing yet.
+        let begun = |line: &super::known::Line| match (line.told, data) {
+            (Told::Pinned { member, .. }, Data::Member { member: now, .. }) => line.volume == v && member == now,
+            _ => false,
+        };
+        if older && volume.young && !doing.known.lines(volume.ledger).iter().any(begun) {
             return broken(format!("master {m} starts an empty etcd on volume {v}, made long after the others"));
         }
     }

@@ -73,3 +73,50 @@ fn held_or_not(evidence: &StartEvidence) -> Vec<ReasonCode> {
         StartVerdict::Hold { reasons } => codes(&reasons),
     }
 }
+
+/// Among what is ahead of an empty dir the one to name is the one with the most live keys, then the furthest, then what nobody
+/// has put away.
+#[test]
+fn of_several_dirs_that_hold_more_the_best_is_named_first() {
+    let keyed = |path: &str, keys, revision| {
+        let mut dir = archive(path, OTHER, keys);
+        dir.fingerprint.as_mut().expect("a fingerprint").revision = Some(revision);
+        dir
+    };
+    let first = |dirs: Vec<DataDirReport>| {
+        let dirs = [vec![bootstrapped("default")], dirs].concat();
+        let reason = holds(&first_look(reading(dirs, selects("default", SelectedBy::Config, true)))).remove(0);
+        assert_eq!(reason.code, ReasonCode::EmptyBesideOld);
+        let ahead = reason.detail.expect("detail")["ahead"].clone();
+        ahead
+            .as_array()
+            .expect("dirs")
+            .iter()
+            .map(|dir| dir["path"].as_str().expect("a path").to_owned())
+            .collect::<Vec<_>>()
+    };
+    let by_keys = || [keyed("few", 10, 900), keyed("many", 20, 50)];
+    let by_revision = || [keyed("early", 10, 50), keyed("late", 10, 900)];
+    let live = DataDirReport { role: DirRole::Candidate, ..keyed("live", 10, 50) };
+    for (dirs, expected) in [
+        (by_keys().to_vec(), ["many", "few"]),
+        (by_keys().into_iter().rev().collect(), ["many", "few"]),
+        (by_revision().to_vec(), ["late", "early"]),
+        (by_revision().into_iter().rev().collect(), ["late", "early"]),
+        (vec![keyed("put-away", 10, 50), live.clone()], ["live", "put-away"]),
+        (vec![live, keyed("put-away", 10, 50)], ["live", "put-away"]),
+    ] {
+        assert_eq!(first(dirs), expected);
+    }
+}
+
+#[test]
+fn data_that_was_put_away_is_old_data_also_where_nothing_is_selected() {
+    let held = held_or_not(&first_look(reading(vec![archive("old", OTHER, 900)], None)));
+    assert!(held.contains(&ReasonCode::EmptyBesideOld), "{held:?}");
+    // What could be selected is told as that, and not twice.
+    let candidate = DataDirReport { role: DirRole::Candidate, ..archive("old", OTHER, 900) };
+    let unclear = held_or_not(&first_look(reading(vec![candidate], None)));
+    assert!(unclear.contains(&ReasonCode::DataDirAmbiguous), "{unclear:?}");
+    assert!(!unclear.contains(&ReasonCode::EmptyBesideOld), "{unclear:?}");
+}
