@@ -49,6 +49,10 @@ pub mod state_file;
 mod tool;
 /// `.volhold/ledger` on the guarded volume.
 pub mod volume_ledger;
+/// Does the volume still take writes?
+mod write_test;
+
+pub use write_test::write_test;
 
 /// What a function did to reach the state that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

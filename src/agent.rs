@@ -47,6 +47,8 @@ mod to_run;
 mod vitals;
 /// The root of a volume that is published.
 mod volume_root;
+/// Keeps watch over the volume of an open gate.
+mod watching;
 
 pub use gate_check::{GateCheck, gate_check};
 

@@ -21,6 +21,7 @@ pub mod start;
 pub mod status;
 pub mod time;
 pub mod to_run;
+pub mod watch;
 pub mod witness;
 
 pub use datadir::*;
@@ -40,4 +41,5 @@ pub use start::*;
 pub use status::*;
 pub use time::{BootMillis, Time};
 pub use to_run::*;
+pub use watch::*;
 pub use witness::Witness;

@@ -138,7 +138,7 @@ pub fn truncate_torn(root: BorrowedFd, valid_len: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-fn make_directory(root: BorrowedFd) -> io::Result<OwnedFd> {
+pub(super) fn make_directory(root: BorrowedFd) -> io::Result<OwnedFd> {
     match rustix::fs::mkdirat(root, DIRECTORY, Mode::from_raw_mode(0o700)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(in_words("make .volhold")(errno)),
@@ -146,7 +146,7 @@ fn make_directory(root: BorrowedFd) -> io::Result<OwnedFd> {
     open_directory(root).map_err(in_words("open .volhold"))
 }
 
-fn open_directory(root: BorrowedFd) -> Result<OwnedFd, Errno> {
+pub(super) fn open_directory(root: BorrowedFd) -> Result<OwnedFd, Errno> {
     open(root, DIRECTORY, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
@@ -155,7 +155,7 @@ fn open_ledger(directory: BorrowedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     open(directory, LEDGER, flags | OFlags::NONBLOCK)
 }
 
-fn open(parent: BorrowedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(super) fn open(parent: BorrowedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     let within =
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
     // openat2 refuses a mode where nothing can be created.

@@ -21,6 +21,8 @@ mod stirring;
 mod telling;
 /// Who does not see the volume.
 mod unseen;
+/// The watch over the volume of an open gate.
+mod watching;
 /// What EC2 remembers of the volume.
 mod witnessing;
 
@@ -33,6 +35,7 @@ use super::rounds::{Rounds, Wake};
 use super::stuck::{Stuck, blocking};
 use super::timings::Timings;
 use super::vitals::Sign;
+use super::watching::Watcher;
 use crate::act::mount::DetachedMount;
 use crate::cloud::witness::writer::Writer;
 use crate::cloud::{Client, Hub, Provider, Whereabouts};
@@ -42,7 +45,7 @@ use crate::device::{Device, UdevLock};
 use crate::gate::files;
 use crate::model::{
     DecisionVerdict, FilesystemFacts, FsUuid, Gate, HighWater, Progress, Publish, PublishDir, Reason, ReasonCode,
-    Records, Time, VolumeId,
+    Records, Time, VolumeId, VolumeSight,
 };
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -114,6 +117,10 @@ pub struct Driver {
     ended: Vec<Blind>,
     /// Etcds that work on files which are in no data dir any more.
     astray: Vec<Reason>,
+    /// Keeps watch over the volume while the gate is open.
+    watcher: Option<Watcher>,
+    /// What it last saw.
+    sight: VolumeSight,
     /// The gate was seen open with the right data behind it.
     was_well: bool,
     /// What runs etcd, and was halted by policy.
@@ -161,6 +168,8 @@ impl Driver {
             unseen: None,
             ended: Vec::new(),
             astray: Vec::new(),
+            watcher: None,
+            sight: VolumeSight::default(),
             was_well: false,
             halted: Vec::new(),
             provider,
@@ -197,6 +206,7 @@ impl Driver {
             if *stop.borrow() {
                 break;
             }
+            self.keep_watch();
             self.lives.waits();
             let wake = tokio::select! {
                 wake = self.rounds.next(&self.guard.state) => Some(wake),
@@ -204,6 +214,11 @@ impl Driver {
                     Ok(()) => None,
                     Err(_agent_ended) => break,
                 },
+                sight = watching::seen(&mut self.watcher) => {
+                    self.lives.works();
+                    self.take_sight(sight, &stop).await;
+                    continue;
+                }
                 () = witnessing::told(&mut self.witness) => {
                     self.report();
                     continue;

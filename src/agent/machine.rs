@@ -17,6 +17,8 @@ mod checker;
 mod examining;
 /// Whose device it is.
 mod identity;
+/// What the watch over an open gate sees of the volume.
+pub mod sight;
 /// The steps from the data dirs to the open gate.
 mod starting;
 #[cfg(test)]

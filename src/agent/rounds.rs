@@ -113,6 +113,11 @@ impl Rounds {
         }
     }
 
+    /// For another one who listens to the same hints; `None` once nobody sends any more.
+    pub fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        self.hints.as_ref().map(broadcast::Receiver::resubscribe)
+    }
+
     /// The gate is open: watch this data dir below `root`, what is published of the volume. `grows`: it held nothing yet.
     pub fn watch(&mut self, root: &Path, data_dir: &Path, grows: bool) {
         self.grows = grows;

@@ -16,6 +16,8 @@ mod filesystem;
 pub mod lives;
 mod run_time;
 mod volume;
+/// What is seen of the volume under an open gate.
+mod watched;
 
 use crate::model::ReasonCode;
 use serde::Serialize;
@@ -190,6 +192,12 @@ pub fn page(code: ReasonCode) -> &'static Page {
         ReasonCode::SecondDataDir => &run_time::SECOND_DATA_DIR,
         ReasonCode::DataReplaced => &run_time::DATA_REPLACED,
         ReasonCode::EtcdFrozen => &run_time::ETCD_FROZEN,
+        ReasonCode::MountLost => &watched::MOUNT_LOST,
+        ReasonCode::DeviceLost => &watched::DEVICE_LOST,
+        ReasonCode::FilesystemReadOnly => &watched::FILESYSTEM_READ_ONLY,
+        ReasonCode::FilesystemErrors => &watched::FILESYSTEM_ERRORS,
+        ReasonCode::WriteFailed => &watched::WRITE_FAILED,
+        ReasonCode::WriteStalled => &watched::WRITE_STALLED,
     }
 }
 

@@ -118,6 +118,19 @@ impl Sysfs {
             .transpose()
     }
 
+    /// Bytes. `None`: it does not say.
+    pub fn size(&self, entry: &BlockEntry) -> Result<Option<u64>, DeviceError> {
+        // In units of 512 bytes, whatever the device's own are.
+        let sectors = attribute(&entry.dir.join("size"))?.and_then(|text| text.parse::<u64>().ok());
+        Ok(sectors.map(|sectors| sectors.saturating_mul(512)))
+    }
+
+    /// How many errors the ext4 on this device has met, by its superblock. `None`: no ext4 is mounted from it.
+    pub fn ext4_errors(&self, entry: &BlockEntry) -> Result<Option<u64>, DeviceError> {
+        let path = self.sys.join("fs/ext4").join(&entry.name).join("errors_count");
+        Ok(attribute(&path)?.and_then(|text| text.parse().ok()))
+    }
+
     /// The file under a loop device.
     pub fn backing_file(&self, entry: &BlockEntry) -> Result<Option<String>, DeviceError> {
         attribute(&entry.disk_dir().join("loop/backing_file"))

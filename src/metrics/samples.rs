@@ -2,7 +2,9 @@
 
 use super::table::{self, Metric};
 use super::{Measured, Sample, Sources, Verdict};
-use crate::model::{Gate, GuardName, GuardStatus, Mode, ReasonCode};
+use crate::model::{
+    AccessSight, DeviceSight, Gate, GuardName, GuardStatus, Mode, MountSight, ReasonCode, VolumeSight, WriteSight,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Every value of every metric.
@@ -68,6 +70,7 @@ impl Collected {
         self.add(&table::VOLUME_ATTACHED, &[name], bit(guard.device.is_some()));
         self.add_known(&table::VOLUME_MOUNTED, name, measured.mounted.map(bit));
         self.add(&table::VOLUME_PUBLISHED, &[name], bit(measured.published));
+        self.watch(guard);
         self.add_known(&table::VOLUME_SIZE, name, guard.device.as_ref().map(|device| whole(device.size)));
         self.add_known(&table::FILESYSTEM_SIZE, name, measured.filesystem_size.map(whole));
         self.add_known(&table::FILESYSTEM_AVAILABLE, name, measured.filesystem_available.map(whole));
@@ -113,6 +116,21 @@ impl Collected {
         for code in codes {
             self.add(&table::GUARD_WARNING, &[guard.name.as_str(), code], 1.0);
         }
+    }
+
+    fn watch(&mut self, guard: &GuardStatus) {
+        let Some(VolumeSight { mount, device, access, filesystem_errors, write }) = &guard.watch else { return };
+        let name = guard.name.as_str();
+        self.add_known(&table::MOUNT_IN_PLACE, name, mount.as_ref().map(|mount| bit(*mount == MountSight::InPlace)));
+        self.add_known(&table::DEVICE_PRESENT, name, device.map(|device| bit(device == DeviceSight::Present)));
+        let read_only = match (access, write) {
+            (Some(AccessSight::ReadOnly { .. }), _) | (_, Some(WriteSight::ReadOnly)) => Some(true),
+            (Some(AccessSight::Writable), _) => Some(false),
+            (None, _) => None,
+        };
+        self.add_known(&table::READ_ONLY, name, read_only.map(bit));
+        self.add_known(&table::FILESYSTEM_ERRORS, name, filesystem_errors.map(whole));
+        self.add_known(&table::WRITE_TEST, name, write.as_ref().map(|write| bit(*write == WriteSight::Done)));
     }
 
     fn info(&mut self, guard: &GuardStatus) {

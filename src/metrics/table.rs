@@ -61,6 +61,16 @@ metrics! {
         "1 when the volume, or each directory of it that is to be published, is mounted where the agent sees it.";
     VOLUME_PUBLISHED = Gauge Stable "volhold_volume_published" { "guard" }
         "1 when the gate was opened in this boot, so that the volume has to be mounted.";
+    MOUNT_IN_PLACE = Gauge Stable "volhold_mount_in_place" { "guard" }
+        "1 when what is seen where the volume is published is the volume, down to the data dir; 0 when it was unmounted, hidden or replaced by another mount. Only while the gate is open and where it can be told.";
+    DEVICE_PRESENT = Gauge Stable "volhold_device_present" { "guard" }
+        "1 while the device under an open gate is the one for which it was opened; 0 when it is gone, without size, or another one.";
+    READ_ONLY = Gauge Stable "volhold_filesystem_read_only" { "guard" }
+        "1 when the filesystem under an open gate takes no writes: the kernel lists it as read-only, or refused the last test write with EROFS.";
+    FILESYSTEM_ERRORS = Gauge Stable "volhold_filesystem_errors" { "guard" }
+        "Errors that the ext4 under an open gate has met since it was last checked, by its superblock. Not there for other filesystems.";
+    WRITE_TEST = Gauge Stable "volhold_write_test_success" { "guard" }
+        "1 when the last test write with fsync on the volume of an open gate was done; 0 when it failed or has not come back. Made every 15 seconds.";
     VOLUME_SIZE = Gauge Stable "volhold_volume_size_bytes" { "guard" }
         "Size of the guard's device.";
     FILESYSTEM_SIZE = Gauge Stable "volhold_filesystem_size_bytes" { "guard" }

@@ -33,6 +33,7 @@ fn guard(name: &str, gate: Gate, codes: &[ReasonCode]) -> GuardStatus {
         timings: vec![],
         figures: Figures::default(),
         witness: None,
+        watch: None,
     }
 }
 

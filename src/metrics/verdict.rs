@@ -91,7 +91,13 @@ impl Verdict {
             | Code::PolicyForbidsFormat
             | Code::Partitioned
             | Code::IntentUnfinished => Verdict::RefuseFormat,
-            Code::Unreadable | Code::ShortRead | Code::TimedOut | Code::ReaderFailed => Verdict::IoError,
+            Code::Unreadable
+            | Code::ShortRead
+            | Code::TimedOut
+            | Code::ReaderFailed
+            | Code::DeviceLost
+            | Code::WriteFailed
+            | Code::WriteStalled => Verdict::IoError,
             Code::InUse | Code::DirInUse => Verdict::InUse,
             Code::IdentityMismatch
             | Code::SizeMismatch
@@ -123,6 +129,8 @@ impl Verdict {
             | Code::WrongOwner
             | Code::NotPublishable
             | Code::SnapshotRefused
+            | Code::MountLost
+            | Code::FilesystemReadOnly
             | Code::FilesystemFeatureUnknown => Verdict::Filesystem,
             Code::VolumeNotFound
             | Code::VolumeAmbiguous
@@ -143,6 +151,7 @@ impl Verdict {
             | Code::VolumeEnlarged
             | Code::MountUnseen
             | Code::EtcdFrozen
+            | Code::FilesystemErrors
             | Code::DeletedWithInstance => Verdict::Notice,
         }
     }

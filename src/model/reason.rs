@@ -108,6 +108,18 @@ reason_codes! {
     DataReplaced = "data-replaced",
     /// By policy, what runs etcd was frozen or stopped.
     EtcdFrozen = "etcd-frozen",
+    /// The volume of an open gate is unmounted, hidden by another mount, or replaced by one.
+    MountLost = "mount-lost",
+    /// The device of an open gate is gone.
+    DeviceLost = "device-lost",
+    /// The filesystem of an open gate takes no writes.
+    FilesystemReadOnly = "filesystem-read-only",
+    /// ext4 has met errors since it was last checked.
+    FilesystemErrors = "filesystem-errors",
+    /// A test write on the volume of an open gate failed.
+    WriteFailed = "write-failed",
+    /// A test write on the volume of an open gate does not come back.
+    WriteStalled = "write-stalled",
 }
 
 impl std::fmt::Display for ReasonCode {

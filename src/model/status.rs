@@ -1,6 +1,6 @@
 //! What `status` shows: the state of every guard, as written to `/run/volhold/status.json`.
 
-use super::{DataDirReport, DeviceFacts, FsUuid, GuardName, PublishDir, Reason, Time, VolumeId};
+use super::{DataDirReport, DeviceFacts, FsUuid, GuardName, PublishDir, Reason, Time, VolumeId, VolumeSight};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +127,9 @@ pub struct GuardStatus {
     /// How it stands with the tags in which EC2 remembers this volume. `None`: none are written for this guard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witness: Option<WitnessStatus>,
+    /// What the watch over an open gate sees of the volume. `None`: the gate is not open, or nobody keeps watch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<VolumeSight>,
 }
 
 /// What came of writing the witness.

@@ -70,6 +70,7 @@ fn guard(name: &str, gate: Gate) -> GuardStatus {
         timings: vec![],
         figures: Default::default(),
         witness: None,
+        watch: None,
     }
 }
 

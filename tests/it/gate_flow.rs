@@ -202,6 +202,8 @@ fn an_open_gate_is_shown_again_after_somebody_took_the_run_dir_away() {
     let (_device, mut node) = served(&tmp);
     node.start();
     node.await_open("main");
+    // What the watch sees first is written into it too.
+    node.await_status("main", "a first look", |status| status["watch"]["mount"]["state"] == "in-place");
     std::fs::remove_dir_all(node.run_dir()).expect("the run dir goes");
     let ready = node.ready_file("main");
     let ended = await_change(&node.path(""), PATIENCE, || ready.exists());

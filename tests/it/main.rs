@@ -48,4 +48,5 @@ mod uniform;
 mod unseen;
 mod version_path;
 mod watchdog;
+mod watching;
 mod xfs;

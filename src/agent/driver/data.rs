@@ -47,7 +47,7 @@ impl Driver {
     }
 
     /// What of the volume is mounted where, as far as that is known.
-    fn mounted(&self) -> Vec<PublishDir> {
+    pub(super) fn mounted(&self) -> Vec<PublishDir> {
         if self.mounted.is_empty() { self.places().entries().to_vec() } else { self.mounted.clone() }
     }
 

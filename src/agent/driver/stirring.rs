@@ -67,7 +67,8 @@ impl Driver {
     }
 
     pub(super) fn watched(&self) -> Vec<Reason> {
-        self.astray.clone()
+        let told = self.told_of_sight().doubts;
+        self.astray.iter().cloned().chain(told).collect()
     }
 
     /// Would the guard be in doubt for something that it is not in doubt for now?

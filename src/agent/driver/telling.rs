@@ -103,6 +103,7 @@ impl Driver {
             timings: self.timings.told(),
             figures: self.figures(),
             witness: self.witness.as_ref().map(crate::cloud::witness::writer::Writer::status),
+            watch: self.watcher.as_ref().map(|_keeps_watch| self.sight.clone()),
         }
     }
 
@@ -132,6 +133,7 @@ impl Driver {
             .chain(&self.unseen)
             .chain(self.halted.iter().map(|halted| &halted.warning))
             .cloned()
+            .chain(self.told_of_sight().remarks)
             .collect()
     }
 

@@ -58,6 +58,7 @@ fn say(run: &Path, gate: Gate, reasons: &[ReasonCode]) {
         timings: vec![],
         figures: Default::default(),
         witness: None,
+        watch: None,
     };
     let status = Status {
         api_version: "volhold/v1".into(),
