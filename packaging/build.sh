@@ -54,7 +54,7 @@ packaging/symbols.sh "$binary"
 stage=$target/$triple/release/stage
 rm -rf "$stage"
 mkdir -p "$stage"
-for page in volhold.8 volhold.toml.5 volhold-reasons.7; do
+for page in $("$binary" reference pages); do
     "$binary" reference "$page" | gzip -9n >"$stage/$page.gz"
 done
 gzip -9n <packaging/common/volhold-bypass.8 >"$stage/volhold-bypass.8.gz"

@@ -15,6 +15,7 @@ mod events;
 pub mod exit;
 mod explain;
 mod fleet;
+mod help;
 mod history;
 mod inspect;
 mod landing;
@@ -69,7 +70,8 @@ fn dispatch(context: &Context, verb: Verb) -> Result<Exit, Failure> {
         Verb::Explain(args) => explain::run(context, &args),
         // Answered before: it prints and ends in its own way.
         Verb::Worker { .. } | Verb::KeepClaim { .. } => Ok(Exit::Error),
-        Verb::Reference { what } => reference::run(what),
+        Verb::Reference { what } => reference::run(&what),
+        Verb::Help { topic } => help::run(context, topic.as_deref()),
         Verb::Config { verb: ConfigVerb::Check { path } } => config::check(context, path.as_deref()),
         Verb::Config { verb: ConfigVerb::Show { origin } } => config::show(context, origin),
         Verb::Inspect { target } => inspect::run(context, &target),

@@ -15,7 +15,7 @@ pub const DEFAULT_CONFIG: &str = "/etc/volhold/config.toml";
     version,
     about = "Guards the volume under etcd: examines it, mounts it, and keeps etcd from starting until all of it is right",
     after_help = "Exit codes: 0 ok, 1 error, 2 usage, 3 held, 4 refused, 5 nothing matches, 75 try later, \
-                  77 no permission, 78 bad configuration.\nFirst look: volhold status. Then: volhold explain NAME.",
+                  77 no permission, 78 bad configuration.\nFirst look: volhold status. Then: volhold explain NAME. More: volhold help.",
     max_term_width = 80,
     disable_help_subcommand = true
 )]
@@ -217,6 +217,13 @@ pub enum Verb {
         #[arg(long)]
         wait: bool,
     },
+    /// Print a page about volhold as a whole: boot, never, trial, etcd, kubeadm, kops, without-aws, compared
+    ///
+    /// Without a name it lists them. Of a verb it prints what `--help` does.
+    Help {
+        #[arg(value_name = "TOPIC-OR-VERB")]
+        topic: Option<String>,
+    },
     /// Run the agent, in the foreground; systemd starts it
     Run,
     /// Ask about a gate
@@ -229,7 +236,7 @@ pub enum Verb {
     Worker { request: String },
     /// Print what a package ships: manual pages and completions
     #[command(hide = true)]
-    Reference { what: Reference },
+    Reference { what: String },
     /// Keeps a copy of a held guard's claim; `wait` starts it
     #[command(hide = true)]
     KeepClaim { run: PathBuf, name: GuardName },
@@ -238,20 +245,6 @@ pub enum Verb {
         #[command(subcommand)]
         verb: ConfigVerb,
     },
-}
-
-/// What `volhold reference` prints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Reference {
-    #[value(name = "volhold.8")]
-    Volhold8,
-    #[value(name = "volhold.toml.5")]
-    VolholdToml5,
-    #[value(name = "volhold-reasons.7")]
-    VolholdReasons7,
-    Bash,
-    Zsh,
-    Fish,
 }
 
 #[derive(Debug, Args)]

@@ -15,6 +15,8 @@ mod filesystem;
 /// Healthy lives, and the holds on their way.
 pub mod lives;
 mod run_time;
+/// About volhold as a whole.
+pub mod topics;
 mod volume;
 /// What is seen of the volume under an open gate.
 mod watched;

@@ -47,7 +47,8 @@ refuses_newer() {
 
 judge() {
     local binary page
-    for page in volhold.8 volhold-bypass.8 volhold.toml.5 volhold-reasons.7; do
+    for page in "$target"/x86_64-unknown-linux-gnu/release/stage/*.[578].gz; do
+        page=$(basename "$page" .gz)
         zcat "$target/x86_64-unknown-linux-gnu/release/stage/$page.gz" >"$work/$page"
         # Lines may be long, a sentence may end in the middle of one: style, not mistakes.
         mandoc -T lint -W warning "$work/$page"

@@ -28,6 +28,7 @@ mod incidents_d;
 mod install;
 mod layers;
 mod lives;
+mod manual;
 mod metrics;
 mod mutants;
 #[cfg(not(feature = "aws"))]

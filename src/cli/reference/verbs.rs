@@ -2,6 +2,7 @@
 
 use super::super::args::Cli;
 use super::super::exit::Exit;
+use super::super::manual::topics::TOPICS;
 use super::page::Page;
 use clap::{Arg, Command, CommandFactory};
 use roff::{Inline, bold, italic, roman};
@@ -66,12 +67,17 @@ pub(super) fn page() -> String {
         }
     }
     page.section("SEE ALSO");
-    page.para("volhold.toml(5), volhold-reasons(7), systemctl(1), wipefs(8), blkid(8), e2fsck(8)");
+    let topics: String = TOPICS.iter().map(|topic| format!("{}(7), ", super::topics::name(topic))).collect();
+    page.para(&format!("volhold.toml(5), volhold-reasons(7), {topics}systemctl(1), wipefs(8), blkid(8), e2fsck(8)"));
     page.finish()
 }
 
 fn verbs(page: &mut Page, command: &Command, before: &str) {
-    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help") {
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        // Our own; those of the others are clap's, and say what --help says.
+        if verb.get_name() == "help" && before != "volhold" {
+            continue;
+        }
         let name = format!("{before} {}", verb.get_name());
         // Some do something by themselves too.
         if !verb.has_subcommands() || verb.get_positionals().next().is_some() {
