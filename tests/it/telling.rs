@@ -1,7 +1,7 @@
 //! The verbs that stay and tell: `events -f` and `status --watch`, beside real agents that come, change their mind, die and
 //! come back.
 
-use crate::common::node::PATIENCE;
+use crate::common::node::{PATIENCE, await_change};
 use crate::common::{Guard, Loop, Node, Tmp, disk};
 use disk::MIB;
 use nix::sys::signal::{Signal, kill};
@@ -172,6 +172,9 @@ fn a_reader_that_goes_away_ends_what_tells_although_nothing_happens() {
         out.read_line(&mut line).expect("a line");
         assert!(!line.is_empty(), "{args:?}");
         drop(out);
+        let end = await_change(&node.path(""), PATIENCE, || child.try_wait().expect("its state").is_some());
+        child.kill().expect("it may have ended");
+        assert_eq!(end, "changed", "{args:?} waits for the next change");
         let ended = child.wait_with_output().expect("it ends");
         let wanted = if args[0] == "events" { 0 } else { 3 };
         let said = String::from_utf8_lossy(&ended.stderr);
