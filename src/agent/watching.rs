@@ -7,13 +7,18 @@
 use super::rounds::Hint;
 use super::volume_root;
 use crate::act::write_test;
+use crate::decide::start::{LEAST_BYTES, LEAST_INODES};
 use crate::device::mountinfo::Mount;
 use crate::device::sysfs::Sysfs;
 use crate::device::{DeviceError, uses};
-use crate::model::{AccessSight, DevNum, DeviceSight, Fstype, MountSight, PublishDir, VolumeSight, WriteSight};
-use rustix::fs::{Mode, OFlags};
+use crate::etcd::{lockers, strays};
+use crate::model::{
+    AccessSight, DevNum, DeviceSight, EtcdSight, Fstype, MountSight, PublishDir, SpaceSight, VolumeSight, WriteSight,
+};
+use crate::watch::{Process, processes};
+use rustix::fs::{Mode, OFlags, StatVfs};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
@@ -83,14 +88,14 @@ impl Watcher {
 
 async fn keep(target: Target, mut hints: broadcast::Receiver<Hint>, tell: watch::Sender<VolumeSight>) {
     let mut looking = None;
-    let mut writing: Option<JoinHandle<Option<WriteSight>>> = None;
+    let mut writing: Option<JoinHandle<Tried>> = None;
     let mut write_by = Instant::now() + EVERY;
     let mut stalls_at: Option<Instant> = None;
     let mut listens = true;
     loop {
         let seen = look(&mut looking, &target).await;
         tell.send_if_modified(|told| {
-            let now = VolumeSight { write: told.write.clone(), ..seen };
+            let now = VolumeSight { write: told.write.clone(), space: told.space, etcd: told.etcd.clone(), ..seen };
             changes(told, now)
         });
         let looked = Instant::now();
@@ -108,7 +113,8 @@ async fn keep(target: Target, mut hints: broadcast::Receiver<Hint>, tell: watch:
                     writing = None;
                     stalls_at = None;
                     // Not done is not well: what is not known of it is not known.
-                    tell.send_if_modified(|told| changes(told, VolumeSight { write: done.clone(), ..told.clone() }));
+                    let Tried { write, space, etcd } = done;
+                    tell.send_if_modified(|told| changes(told, VolumeSight { write, space, etcd, ..told.clone() }));
                 }
                 () = at(stalls_at) => {
                     stalls_at = None;
@@ -152,11 +158,11 @@ async fn at(moment: Option<Instant>) {
 }
 
 /// The test write that is under way has ended.
-async fn ended(writing: &mut Option<JoinHandle<Option<WriteSight>>>) -> Option<WriteSight> {
+async fn ended(writing: &mut Option<JoinHandle<Tried>>) -> Tried {
     match writing {
         Some(task) => match task.await {
             Ok(done) => done,
-            Err(died) => Some(WriteSight::Failed { error: died.to_string() }),
+            Err(died) => Tried { write: Some(WriteSight::Failed { error: died.to_string() }), ..Tried::default() },
         },
         None => std::future::pending().await,
     }
@@ -175,21 +181,56 @@ async fn look(looking: &mut Option<JoinHandle<VolumeSight>>, target: &Target) ->
     }
 }
 
-fn write(target: &Target) -> Option<WriteSight> {
+/// What is asked of the filesystem itself, which may hang.
+#[derive(Debug, Default)]
+struct Tried {
+    write: Option<WriteSight>,
+    space: Option<SpaceSight>,
+    etcd: Option<EtcdSight>,
+}
+
+fn write(target: &Target) -> Tried {
     // What is not there cannot be written to; that it is not is told by its mount.
     let root = match volume_root::open(&target.entries, target.devnum, target.fstype, true) {
         Ok(root) => root,
         Err(volume_root::NotThere::Io { at, said: _ }) => {
             let error = format!("{} cannot even be opened (EIO)", at.display());
-            return Some(WriteSight::Failed { error });
+            return Tried { write: Some(WriteSight::Failed { error }), ..Tried::default() };
         }
-        Err(_not_there) => return None,
+        Err(_not_there) => return Tried::default(),
     };
-    Some(match write_test(root.as_fd()) {
+    let write = match write_test(root.as_fd()) {
         Ok(()) => WriteSight::Done,
         Err(Errno::ROFS) => WriteSight::ReadOnly,
         Err(Errno::NOSPC | Errno::DQUOT) => WriteSight::NoRoom,
         Err(errno) => WriteSight::Failed { error: errno.to_string() },
+    };
+    let space = rustix::fs::fstatvfs(root.as_fd()).ok().map(|stat| space_sight(&stat));
+    Tried { write: Some(write), space, etcd: etcd_sight(root.as_fd(), &target.data_dir) }
+}
+
+fn space_sight(stat: &StatVfs) -> SpaceSight {
+    if stat.f_bavail.saturating_mul(stat.f_frsize) < LEAST_BYTES {
+        SpaceSight::Full
+    // One that makes inodes as they are needed names no number.
+    } else if stat.f_files > 0 && stat.f_favail < LEAST_INODES {
+        SpaceSight::NoInodes
+    } else {
+        SpaceSight::Enough
+    }
+}
+
+/// `None`: it cannot be told.
+fn etcd_sight(root: BorrowedFd<'_>, data_dir: &str) -> Option<EtcdSight> {
+    let holders = lockers(root).ok()?;
+    let elsewhere = strays(root, &holders, &[data_dir.to_owned()]).ok()?;
+    let etcds: Vec<u32> =
+        processes(holders.into_keys()).into_iter().filter(Process::is_etcd).map(|process| process.pid).collect();
+    let (lost, own): (Vec<u32>, Vec<u32>) = etcds.into_iter().partition(|pid| elsewhere.contains(pid));
+    Some(match (own.is_empty(), lost.is_empty()) {
+        (false, _) => EtcdSight::Running { pids: own },
+        (true, false) => EtcdSight::Elsewhere { pids: lost },
+        (true, true) => EtcdSight::NotRunning,
     })
 }
 
@@ -202,7 +243,7 @@ fn sight(target: &Target, sysfs: &Sysfs) -> VolumeSight {
         device: device_sight(target, sysfs, entry),
         access: table.as_deref().and_then(|table| access_sight(target, table)),
         filesystem_errors: errors,
-        write: None,
+        ..VolumeSight::default()
     }
 }
 

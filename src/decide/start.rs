@@ -41,6 +41,7 @@ use crate::model::{
 };
 use objections::{Kind, Objections};
 pub use place::of_another_volume;
+pub use room::{LEAST_BYTES, LEAST_INODES};
 use situation::Situation;
 
 /// May etcd start on this volume, and on what grounds?

@@ -3,7 +3,8 @@
 use super::table::{self, Metric};
 use super::{Measured, Sample, Sources, Verdict};
 use crate::model::{
-    AccessSight, DeviceSight, Gate, GuardName, GuardStatus, Mode, MountSight, ReasonCode, VolumeSight, WriteSight,
+    AccessSight, DeviceSight, EtcdSight, Gate, GuardName, GuardStatus, Mode, MountSight, ReasonCode, VolumeSight,
+    WriteSight,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -119,7 +120,9 @@ impl Collected {
     }
 
     fn watch(&mut self, guard: &GuardStatus) {
-        let Some(VolumeSight { mount, device, access, filesystem_errors, write }) = &guard.watch else { return };
+        let Some(VolumeSight { mount, device, access, filesystem_errors, write, space: _, etcd }) = &guard.watch else {
+            return;
+        };
         let name = guard.name.as_str();
         self.add_known(&table::MOUNT_IN_PLACE, name, mount.as_ref().map(|mount| bit(*mount == MountSight::InPlace)));
         self.add_known(&table::DEVICE_PRESENT, name, device.map(|device| bit(device == DeviceSight::Present)));
@@ -130,6 +133,8 @@ impl Collected {
         };
         self.add_known(&table::READ_ONLY, name, read_only.map(bit));
         self.add_known(&table::FILESYSTEM_ERRORS, name, filesystem_errors.map(whole));
+        let running = etcd.as_ref().map(|etcd| matches!(etcd, EtcdSight::Running { .. }));
+        self.add_known(&table::ETCD_RUNNING, name, running.map(bit));
         self.add_known(&table::WRITE_TEST, name, write.as_ref().map(|write| bit(*write == WriteSight::Done)));
     }
 

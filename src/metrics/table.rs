@@ -71,6 +71,8 @@ metrics! {
         "Errors that the ext4 under an open gate has met since it was last checked, by its superblock. Not there for other filesystems.";
     WRITE_TEST = Gauge Stable "volhold_write_test_success" { "guard" }
         "1 when the last test write with fsync on the volume of an open gate was done; 0 when it failed or has not come back. Made every 15 seconds.";
+    ETCD_RUNNING = Gauge Stable "volhold_etcd_running" { "guard" }
+        "1 when an etcd holds its lock on the data dir of the open gate, 0 when none does, or only on another dir of the volume. Looked at every 15 seconds.";
     VOLUME_SIZE = Gauge Stable "volhold_volume_size_bytes" { "guard" }
         "Size of the guard's device.";
     FILESYSTEM_SIZE = Gauge Stable "volhold_filesystem_size_bytes" { "guard" }

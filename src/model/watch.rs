@@ -13,6 +13,8 @@ pub struct VolumeSight {
     /// clears it. Other filesystems keep none.
     pub filesystem_errors: Option<u64>,
     pub write: Option<WriteSight>,
+    pub space: Option<SpaceSight>,
+    pub etcd: Option<EtcdSight>,
 }
 
 /// What is seen at the places where the volume is published.
@@ -67,4 +69,30 @@ pub enum WriteSight {
     },
     /// It has not come back; no other one is begun before it has.
     Stalled,
+}
+
+/// Has the filesystem room for etcd's next file?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum SpaceSight {
+    Enough,
+    /// Bytes have run out.
+    Full,
+    /// Bytes are left, and no inodes.
+    NoInodes,
+}
+
+/// The etcds that hold a lock on files of this volume, as a running etcd does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum EtcdSight {
+    NotRunning,
+    /// On the data dir of the open gate.
+    Running {
+        pids: Vec<u32>,
+    },
+    /// On another dir of this volume, and none on the gate's.
+    Elsewhere {
+        pids: Vec<u32>,
+    },
 }

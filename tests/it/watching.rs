@@ -2,8 +2,9 @@
 //! closed for it.
 
 use crate::common::errfs::ErrFs;
+use crate::common::etcd::Member;
 use crate::common::node::codes;
-use crate::common::{Guard, Loop, Node, Tmp, disk, run};
+use crate::common::{Guard, Loop, Node, Tmp, disk, output, run};
 use crate::http::client::get;
 use disk::MIB;
 use serde_json::Value;
@@ -191,4 +192,29 @@ fn a_disk_that_stalls_is_told_and_the_agent_goes_on() {
     drop(stopped);
     opened.await_sight("the write", |watch| watch["write"]["state"] == "done");
     opened.at_ease("write-stalled");
+}
+
+#[test]
+fn a_filesystem_that_runs_full_is_told_and_so_is_the_etcd_on_it() {
+    crate::needs_root!();
+    let (_tmp, device) = volume();
+    let mut opened = Opened::on(device.node());
+    let etcd = Member::new("master-a", &opened.node.path("mnt/data")).start();
+    let pid = etcd.pid();
+    opened.await_sight("an etcd", |watch| {
+        watch["etcd"]["state"] == "running" && watch["etcd"]["pids"] == serde_json::json!([pid])
+    });
+    let metrics = get(&opened.node, "/metrics").body;
+    assert!(metrics.contains("volhold_etcd_running{guard=\"main\"} 1\n"), "{metrics}");
+    etcd.stop();
+    let filler = opened.node.path("mnt/somebodys");
+    // dd ends when nothing is left.
+    output("dd", &["if=/dev/zero", &format!("of={}", filler.display()), "bs=1M"]);
+    let status = opened.await_sight("a full filesystem", |watch| watch["space"]["state"] == "full");
+    assert!(codes(&status["warnings"]).contains(&"no-space".to_owned()), "{status:#}");
+    assert_eq!((&status["gate"], &status["watch"]["write"]["state"]), (&"open".into(), &"done".into()), "{status:#}");
+    opened.await_sight("no etcd", |watch| watch["etcd"]["state"] == "not-running");
+    std::fs::remove_file(&filler).expect("the file goes");
+    let status = opened.await_sight("room", |watch| watch["space"]["state"] == "enough");
+    assert!(!codes(&status["warnings"]).contains(&"no-space".to_owned()), "{status:#}");
 }

@@ -1,6 +1,6 @@
 //! What the sight of the volume under an open gate means. It closes no gate and halts nothing: all of it is told.
 
-use crate::model::{AccessSight, DeviceSight, MountSight, Reason, ReasonCode, VolumeSight, WriteSight};
+use crate::model::{AccessSight, DeviceSight, MountSight, Reason, ReasonCode, SpaceSight, VolumeSight, WriteSight};
 
 /// What speaks against the next start, and what is only worth a remark.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,12 +11,14 @@ pub struct Told {
 
 /// `device`: how a person calls it. The sentences hold nothing that changes while the state does not, so that each is told once.
 pub fn told(sight: &VolumeSight, device: &str) -> Told {
-    let VolumeSight { mount, device: seen, access, filesystem_errors, write } = sight;
+    let VolumeSight { mount, device: seen, access, filesystem_errors, write, space, etcd: _nothing_bad } = sight;
     let mut told = Told::default();
     told.doubts.extend(mount.as_ref().and_then(of_mount));
     told.doubts.extend((*seen).and_then(|seen| of_device(seen, device)));
     // Where the device is gone the rest is its consequence; it is said nevertheless, since each is another fact.
     told.doubts.extend(of_writing(access.as_ref(), write.as_ref(), device));
+    // As at the start: it holds nothing, and is told.
+    told.remarks.extend(of_space(*space, write.as_ref(), device));
     if filesystem_errors.is_some_and(|count| count > 0) {
         let message = format!(
             "the ext4 on {device} has met errors since it was last checked: its metadata may be damaged, and it is to be \
@@ -55,6 +57,16 @@ fn of_device(seen: DeviceSight, device: &str) -> Option<Reason> {
     Some(Reason::new(ReasonCode::DeviceLost, message))
 }
 
+fn of_space(space: Option<SpaceSight>, write: Option<&WriteSight>, device: &str) -> Option<Reason> {
+    let what = match (space, write) {
+        (Some(SpaceSight::NoInodes), _) => "inodes",
+        (Some(SpaceSight::Full), _) | (_, Some(WriteSight::NoRoom)) => "bytes",
+        (Some(SpaceSight::Enough) | None, _) => return None,
+    };
+    let message = format!("the filesystem on {device} has hardly any {what} left: etcd fails at its next file");
+    Some(Reason::new(ReasonCode::NoSpace, message))
+}
+
 /// One reason for one fault: a filesystem that says that it is read-only also refuses the test write.
 fn of_writing(access: Option<&AccessSight>, write: Option<&WriteSight>, device: &str) -> Option<Reason> {
     if let Some(AccessSight::ReadOnly { says }) = access {
@@ -62,14 +74,11 @@ fn of_writing(access: Option<&AccessSight>, write: Option<&WriteSight>, device: 
         return Some(Reason::new(ReasonCode::FilesystemReadOnly, message));
     }
     let (code, message) = match write? {
-        WriteSight::Done => return None,
+        WriteSight::Done | WriteSight::NoRoom => return None,
         WriteSight::ReadOnly => (
             ReasonCode::FilesystemReadOnly,
             format!("the filesystem on {device} takes no writes (EROFS), whatever the mount table says"),
         ),
-        WriteSight::NoRoom => {
-            (ReasonCode::NoSpace, format!("a test write on {device} found no room: the filesystem is full"))
-        }
         WriteSight::Failed { error } => {
             (ReasonCode::WriteFailed, format!("a test write with fsync on {device} failed: {error}"))
         }
@@ -97,6 +106,8 @@ mod tests {
             access: Some(AccessSight::Writable),
             filesystem_errors: Some(0),
             write: Some(WriteSight::Done),
+            space: Some(SpaceSight::Enough),
+            etcd: None,
         }
     }
 
@@ -122,13 +133,29 @@ mod tests {
             (VolumeSight { access: read_only(), ..well() }, ReasonCode::FilesystemReadOnly),
             (VolumeSight { access: read_only(), write: failed(), ..well() }, ReasonCode::FilesystemReadOnly),
             (VolumeSight { write: Some(WriteSight::ReadOnly), ..well() }, ReasonCode::FilesystemReadOnly),
-            (VolumeSight { write: Some(WriteSight::NoRoom), ..well() }, ReasonCode::NoSpace),
             (VolumeSight { write: failed(), ..well() }, ReasonCode::WriteFailed),
             (VolumeSight { write: Some(WriteSight::Stalled), ..well() }, ReasonCode::WriteStalled),
         ];
         for (sight, code) in cases {
             assert_eq!(codes(&sight), [code], "{sight:?}");
             assert!(!told(&sight, "/dev/x").doubts.iter().any(is_hard), "{code} would halt an etcd");
+        }
+    }
+
+    #[test]
+    fn a_filesystem_without_room_is_a_remark_as_it_is_at_the_start() {
+        for sight in [
+            VolumeSight { space: Some(SpaceSight::Full), ..well() },
+            VolumeSight { space: Some(SpaceSight::NoInodes), ..well() },
+            VolumeSight { write: Some(WriteSight::NoRoom), ..well() },
+        ] {
+            assert_eq!(codes(&sight), []);
+            let remarks = told(&sight, "/dev/x").remarks;
+            assert_eq!(
+                remarks.iter().map(|reason| reason.code).collect::<Vec<_>>(),
+                [ReasonCode::NoSpace],
+                "{sight:?}"
+            );
         }
     }
 

@@ -11,7 +11,9 @@ use crate::model::{EtcdToRun, FileOwner, Free, Observed, Reason, ReasonCode, Sta
 use serde_json::json;
 
 /// Below this etcd gets no further than to its next file: bbolt's least growth and a few pages of log.
-const LEAST_BYTES: u64 = 8 << 20;
+pub const LEAST_BYTES: u64 = 8 << 20;
+/// The same of inodes.
+pub const LEAST_INODES: u64 = 8;
 /// etcd's own default of `--quota-backend-bytes` (etcd v3.5.30 `server/storage/quota.go`).
 const QUOTA: u64 = 2 << 30;
 
@@ -61,7 +63,7 @@ pub fn log(situation: &Situation<'_>, to_run: &Observed<Option<EtcdToRun>>, obje
 pub fn space(situation: &Situation<'_>, to_run: &Observed<Option<EtcdToRun>>, warnings: &mut Vec<Reason>) {
     let Some((dir, fingerprint)) = situation.dir().zip(situation.fingerprint()) else { return };
     if let Some(Free { bytes, inodes }) = fingerprint.place.free
-        && (bytes < LEAST_BYTES || inodes.is_some_and(|inodes| inodes < 8))
+        && (bytes < LEAST_BYTES || inodes.is_some_and(|inodes| inodes < LEAST_INODES))
     {
         let inodes = inodes.map_or_else(String::new, |inodes| format!(" and {} inodes", grouped(inodes)));
         let message = format!(
