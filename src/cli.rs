@@ -18,6 +18,7 @@ mod fleet;
 mod help;
 mod history;
 mod inspect;
+mod journal;
 mod landing;
 pub mod manual;
 mod output;

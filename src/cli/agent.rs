@@ -2,6 +2,7 @@
 
 use super::exit::Exit;
 use super::explain;
+use super::journal::Journal;
 use super::output::{AS_ROOT, Context, Failure, tell};
 use super::wait::{default_run, shout, tell_held};
 use crate::agent::kernel::{self, Kernel};
@@ -31,18 +32,25 @@ pub fn run(context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// State changes only, one line each, to standard error: the journal adds the time. `VOLHOLD_LOG` says more.
+/// State changes only. Under systemd each is a message of the journal with fields (`cli::journal`); elsewhere a line on standard
+/// error. `VOLHOLD_LOG` says more.
 fn log() {
     let filter = EnvFilter::try_from_env("VOLHOLD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines =
-        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
     let shown = filter_fn(|line| shown(line.target(), *line.level()));
     let all = tracing_subscriber::registry().with(filter).with(shown);
     // A second call would find the first one's subscriber in place, which is as good.
-    let _installed = if std::env::var_os("JOURNAL_STREAM").is_some() {
-        all.with(lines.without_time()).try_init()
-    } else {
-        all.with(lines).try_init()
+    let _installed = match Journal::of_this_unit() {
+        Some(journal) => all.with(journal).try_init(),
+        None => {
+            let ansi = std::io::stderr().is_terminal();
+            let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
+            // The journal, where it takes nothing but lines, adds the time.
+            if std::env::var_os("JOURNAL_STREAM").is_some() {
+                all.with(lines.without_time()).try_init()
+            } else {
+                all.with(lines).try_init()
+            }
+        }
     };
 }
 

@@ -23,6 +23,7 @@ mod watched;
 
 use crate::model::ReasonCode;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -118,6 +119,13 @@ impl Names {
             Some(_) | None => "dd if={device} of=/elsewhere/{name}.img bs=1M conv=noerror,sync".to_owned(),
         }
     }
+}
+
+/// By which the journal knows a message about this code: 128 bits in hexadecimal, as sd-id128(3) has them, and the same for
+/// ever. Made of the code's name, so that no list of numbers has to be kept.
+pub fn message_id(code: ReasonCode) -> String {
+    let digest = Sha256::digest(format!("volhold reason {code}"));
+    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The page of a code. Exhaustive, so that a new code does not build without one.

@@ -1,9 +1,10 @@
-//! What a package ships beside the program, made from the same definitions that the program runs on: manual pages and
-//! completions for shells. A hidden verb, so that what is installed cannot differ from what was built.
+//! What a package ships beside the program, made from the same definitions that the program runs on: manual pages,
+//! completions for shells, the journal's catalog. A hidden verb, so that what is installed cannot differ from what was built.
 
+mod catalog;
 mod conf;
 mod page;
-mod reasons;
+mod runbook;
 mod topics;
 mod verbs;
 
@@ -30,7 +31,8 @@ fn text(what: &str) -> Option<String> {
         "pages" => pages().iter().map(|page| format!("{page}\n")).collect(),
         "volhold.8" => verbs::page(),
         "volhold.toml.5" => conf::page(),
-        "volhold-reasons.7" => reasons::page(),
+        "volhold-runbook.7" => runbook::page(),
+        "volhold.catalog" => catalog::text(),
         "bash" => completion(Shell::Bash),
         "zsh" => completion(Shell::Zsh),
         "fish" => completion(Shell::Fish),
@@ -40,7 +42,7 @@ fn text(what: &str) -> Option<String> {
 
 /// The files of all manual pages.
 fn pages() -> Vec<String> {
-    let own = ["volhold.8", "volhold.toml.5", "volhold-reasons.7"].map(str::to_owned);
+    let own = ["volhold.8", "volhold.toml.5", "volhold-runbook.7"].map(str::to_owned);
     own.into_iter().chain(TOPICS.iter().map(|topic| format!("{}.7", topics::name(topic)))).collect()
 }
 
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_manual_of_reasons_has_every_code() {
-        let page = plain("volhold-reasons.7");
+        let page = plain("volhold-runbook.7");
         for code in ReasonCode::ALL {
             assert!(page.contains(&format!(".SS {}\n", code.as_str())), "{code:?}");
         }

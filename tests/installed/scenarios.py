@@ -157,7 +157,7 @@ def life(kind, purge):
         assert status(m)["guards"] == []
         assert "volhold-gate" not in m.sh("systemctl list-units --all --no-legend --plain")
         assert not m.run("find /etc/systemd/system -name '*volhold-gate*' -o -name '50-volhold*'").stdout
-        m.sh("cd /usr/share/man && test -s man8/volhold.8.gz && test -s man5/volhold.toml.5.gz && test -s man7/volhold-reasons.7.gz && test -s man7/volhold-kops.7.gz")
+        m.sh("cd /usr/share/man && test -s man8/volhold.8.gz && test -s man5/volhold.toml.5.gz && test -s man7/volhold-runbook.7.gz && test -s man7/volhold-kops.7.gz")
 
         # `journalctl -x` knows the message of a gate that was opened by hand; udev and tmpfiles know theirs.
         assert "opened by hand" in m.sh("journalctl --list-catalog 5d1f0f0b7c0e4d0c9b4f3f2a6f0d8e21")

@@ -1,4 +1,4 @@
-//! Healthy lives (volhold-reasons(7), HEALTHY LIVES) through the start rules, from dirs that real etcds left: each is held
+//! Healthy lives (volhold-runbook(7), HEALTHY LIVES) through the start rules, from dirs that real etcds left: each is held
 //! where the table says so, under that name, and its answer lifts it; and nowhere else.
 
 use crate::common::start::{self, UUID};

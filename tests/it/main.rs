@@ -37,6 +37,7 @@ mod orders;
 mod plan;
 mod plan_ways;
 mod probe;
+mod reasons;
 mod record;
 mod run_time;
 mod sandbox;

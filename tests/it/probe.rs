@@ -215,7 +215,7 @@ fn every_refusal_of_an_image_names_what_is_there_or_shows_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The table in volhold-reasons(7), held against the tools of this machine. What changed with libblkid 2.39 is left out with it.
+/// The table in volhold-runbook(7), held against the tools of this machine. What changed with libblkid 2.39 is left out with it.
 #[test]
 fn the_tools_say_what_the_manual_says_of_them() {
     needs_root!();

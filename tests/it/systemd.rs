@@ -10,6 +10,7 @@ mod claims;
 mod files;
 /// The gate before etcd.
 mod gates;
+mod journal;
 /// Boot and shutdown.
 mod order;
 /// Maintainer scripts.

@@ -145,7 +145,7 @@ impl Driver {
             match &self.guard.state {
                 State::Held { reasons } => {
                     let first = reasons.first().map_or_else(String::new, |reason| reason.for_everybody().message);
-                    tracing::error!(event = "guard.held", guard = %name, codes = ?codes(reasons), "held: {first}");
+                    tracing::error!(event = "guard.held", guard = %name, code = first_code(reasons), codes = ?codes(reasons), "held: {first}");
                 }
                 State::Open { data_dir, doubts } if doubts.is_empty() => {
                     tracing::info!(event = "guard.open", guard = %name, data_dir, "the gate is open");
@@ -153,7 +153,7 @@ impl Driver {
                 State::Open { doubts, .. } | State::Observing { doubts } => {
                     let first = doubts.first().map(|reason| reason.for_everybody().message);
                     let first = first.as_deref().unwrap_or("nothing to hold for");
-                    tracing::warn!(event = "guard.doubt", guard = %name, codes = ?codes(doubts), "{first}");
+                    tracing::warn!(event = "guard.doubt", guard = %name, code = first_code(doubts), codes = ?codes(doubts), "{first}");
                 }
                 State::Attaching { waits: Some(reason) } => {
                     tracing::info!(event = "guard.waits", guard = %name, code = %reason.code, "waits: {}", reason.message);
@@ -166,6 +166,11 @@ impl Driver {
                 | State::Publishing => {
                     tracing::debug!(event = "guard.state", guard = %name, state = ?self.guard.state_name());
                 }
+            }
+            let known = self.shown.as_ref().map_or(&[][..], |(_, _, warnings, _)| warnings.as_slice());
+            for warning in now.2.iter().filter(|warning| !known.iter().any(|other| other.code == warning.code)) {
+                let told = warning.for_everybody().message;
+                tracing::warn!(event = "guard.warning", guard = %name, code = warning.code.as_str(), "{told}");
             }
             self.shown = Some(now);
         }
@@ -232,6 +237,10 @@ fn count_dirs(dirs: &[DataDirReport], selected: Option<ClusterId>) -> DataDirCou
         *count = count.saturating_add(1);
     }
     counts
+}
+
+fn first_code(reasons: &[Reason]) -> Option<&'static str> {
+    reasons.first().map(|reason| reason.code.as_str())
 }
 
 fn codes(reasons: &[Reason]) -> Vec<&'static str> {

@@ -44,7 +44,7 @@ pub(super) fn page() -> String {
     page.section("EXAMPLE");
     page.verbatim(EXAMPLE);
     page.section("SEE ALSO");
-    page.para("volhold(8), volhold-reasons(7)");
+    page.para("volhold(8), volhold-runbook(7)");
     page.finish()
 }
 

@@ -26,7 +26,7 @@ pub(super) fn page(topic: &Topic) -> String {
     page.section("SEE ALSO");
     let others =
         TOPICS.iter().filter(|other| other.name != topic.name).map(|other| format!("{}(7)", self::name(other)));
-    let own = ["volhold(8)", "volhold.toml(5)", "volhold-reasons(7)"].map(str::to_owned);
+    let own = ["volhold(8)", "volhold.toml(5)", "volhold-runbook(7)"].map(str::to_owned);
     page.para(&own.into_iter().chain(others).collect::<Vec<_>>().join(", "));
     page.finish()
 }

@@ -68,7 +68,7 @@ pub(super) fn page() -> String {
     }
     page.section("SEE ALSO");
     let topics: String = TOPICS.iter().map(|topic| format!("{}(7), ", super::topics::name(topic))).collect();
-    page.para(&format!("volhold.toml(5), volhold-reasons(7), {topics}systemctl(1), wipefs(8), blkid(8), e2fsck(8)"));
+    page.para(&format!("volhold.toml(5), volhold-runbook(7), {topics}systemctl(1), wipefs(8), blkid(8), e2fsck(8)"));
     page.finish()
 }
 

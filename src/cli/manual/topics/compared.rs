@@ -37,7 +37,7 @@ pub const COMPARED: Topic = Topic {
             "Formats where every byte was read and is empty, no record says otherwise, and `format` allows it. Else it holds and \
              says what it found. The price: reading a blank volume once, and a person where it is in doubt.",
         ),
-        Text("What blkid, wipefs, lsblk and file say of volumes that hold something is a table in volhold-reasons(7)."),
+        Text("What blkid, wipefs, lsblk and file say of volumes that hold something is a table in volhold-runbook(7)."),
         Head("After the mount"),
         Row(
             "RequiresMountsFor=, BindsTo= on a mount unit",

@@ -1,4 +1,4 @@
-//! volhold-reasons(7): the page of every reason code, as `volhold explain` prints it.
+//! volhold-runbook(7): the page of every reason code, as `volhold explain` prints it.
 
 use super::super::manual::{self, Names};
 use super::page::Page;
@@ -6,7 +6,7 @@ use crate::model::ReasonCode;
 use roff::{bold, roman};
 
 pub(super) fn page() -> String {
-    let mut page = Page::new("VOLHOLD-REASONS", "7", "volhold-reasons", "why volhold holds, and what to do then");
+    let mut page = Page::new("VOLHOLD-RUNBOOK", "7", "volhold-runbook", "why volhold holds, and what to do then");
     page.section("DESCRIPTION");
     page.para(
         "Every hold, refusal and warning has a reason code. `volhold explain NAME` prints the page of what holds a guard with \
