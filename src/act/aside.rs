@@ -10,7 +10,7 @@ use crate::model::VolumeChange;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 use thiserror::Error;
@@ -21,6 +21,8 @@ const QUARANTINE: &str = "quarantine";
 const CONTENT: &str = "content";
 const MANIFEST: &str = "manifest.json";
 const UNFINISHED: &str = ".manifest.new";
+/// Which move was begun last.
+const MOVING: &str = "moving.json";
 
 #[derive(Debug, Error)]
 pub enum AsideError {
@@ -81,15 +83,22 @@ pub fn quarantine(
 pub fn give_back(root: BorrowedFd<'_>, name: &str, to: &str) -> Result<Change, AsideError> {
     let place = Place::of(to)?;
     let entry = open_entry(root, name, false)?;
+    let kept = format!("{DIRECTORY}/{QUARANTINE}/{name}/{CONTENT}");
     let parent = place.parent_made(root)?;
     match (exists(entry.as_fd(), CONTENT, name)?, exists(parent.as_fd(), &place.last, to)?) {
         (true, true) => return Err(AsideError::Taken { path: to.to_owned() }),
-        (false, true) => return Ok(Change::Already),
-        (false, false) => {
-            return Err(AsideError::Missing { path: format!("{DIRECTORY}/{QUARANTINE}/{name}/{CONTENT}") });
+        (false, true) if noted(root, parent.as_fd(), &place.last, &kept, to)? => {
+            sync(&[entry.as_fd(), parent.as_fd()], to)?;
+            return Ok(Change::Already);
+        }
+        // What has the name is something else, and did not come from here.
+        (false, true | false) => {
+            return Err(AsideError::Missing { path: kept });
         }
         (true, false) => {}
     }
+    note(root, entry.as_fd(), CONTENT, &kept, to)?;
+    fault_point("after-move-noted");
     rename(entry.as_fd(), CONTENT, parent.as_fd(), &place.last, to)?;
     fault_point("after-give-back-rename");
     sync(&[entry.as_fd(), parent.as_fd()], to)?;
@@ -110,9 +119,14 @@ pub fn move_to(root: BorrowedFd<'_>, from: &str, to: &str) -> Result<Change, Asi
     };
     match (old, exists(parent.as_fd(), &target.last, to)?) {
         (Some(_), true) => Err(AsideError::Taken { path: to.to_owned() }),
-        (None, true) => Ok(Change::Already),
-        (None, false) => Err(AsideError::Missing { path: from.to_owned() }),
+        (None, true) if noted(root, parent.as_fd(), &target.last, from, to)? => {
+            sync(&[parent.as_fd()], to)?;
+            Ok(Change::Already)
+        }
+        (None, true | false) => Err(AsideError::Missing { path: from.to_owned() }),
         (Some(old), false) => {
+            note(root, old.as_fd(), &source.last, from, to)?;
+            fault_point("after-move-noted");
             rename(old.as_fd(), &source.last, parent.as_fd(), &target.last, from)?;
             fault_point("after-move-rename");
             sync(&[parent.as_fd(), old.as_fd()], to)?;
@@ -229,8 +243,59 @@ fn make(parent: BorrowedFd<'_>, name: &str, mode: u32, shown: &str) -> Result<Ow
     open(parent, name).map_err(io_error("open what is above", shown))
 }
 
+/// What is moved next, and where to: durable before the rename, so that whoever finds it done knows that it was this move, and
+/// not something else that has got the name meanwhile.
+fn note(root: BorrowedFd<'_>, parent: BorrowedFd<'_>, last: &str, from: &str, to: &str) -> Result<(), AsideError> {
+    let own = make(root, DIRECTORY, 0o700, from)?;
+    let text = noting(parent, last, from, to)?;
+    write_file(own.as_fd(), MOVING, text.as_bytes(), "note the move of", from)
+}
+
+/// Is `last` what the last noted move brought here?
+fn noted(root: BorrowedFd<'_>, parent: BorrowedFd<'_>, last: &str, from: &str, to: &str) -> Result<bool, AsideError> {
+    let failed = io_error("read which move was noted of", from);
+    let wanted = noting(parent, last, from, to)?;
+    let own = match open(root, DIRECTORY) {
+        Ok(own) => own,
+        Err(Errno::NOENT) => return Ok(false),
+        Err(errno) => return Err(failed(errno)),
+    };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(own.as_fd(), MOVING, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT) => return Ok(false),
+        Err(errno) => return Err(failed(errno)),
+    };
+    // One byte more than is wanted shows a longer one.
+    let most = u64::try_from(wanted.len()).unwrap_or(u64::MAX).saturating_add(1);
+    let mut found = Vec::new();
+    file.take(most).read_to_end(&mut found).map_err(|source| AsideError::Io {
+        operation: "read which move was noted of",
+        path: from.to_owned(),
+        source,
+    })?;
+    Ok(found == wanted.as_bytes())
+}
+
+fn noting(parent: BorrowedFd<'_>, last: &str, from: &str, to: &str) -> Result<String, AsideError> {
+    let what = rustix::fs::statat(parent, last, AtFlags::SYMLINK_NOFOLLOW).map_err(io_error("look at", from))?;
+    let text = serde_json::json!({ "inode": what.st_ino, "from": from, "to": to });
+    Ok(format!("{text}\n"))
+}
+
 fn write_manifest(entry: BorrowedFd<'_>, name: &str, manifest: &[u8]) -> Result<(), AsideError> {
-    let failed = |source| AsideError::Io { operation: "write the manifest of", path: name.to_owned(), source };
+    write_file(entry, MANIFEST, manifest, "write the manifest of", name)
+}
+
+/// By rename, so that it is whole or as it was.
+fn write_file(
+    entry: BorrowedFd<'_>,
+    named: &str,
+    bytes: &[u8],
+    operation: &'static str,
+    shown: &str,
+) -> Result<(), AsideError> {
+    let failed = |source| AsideError::Io { operation, path: shown.to_owned(), source };
     match rustix::fs::unlinkat(entry, UNFINISHED, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(failed(errno.into())),
@@ -239,8 +304,8 @@ fn write_manifest(entry: BorrowedFd<'_>, name: &str, manifest: &[u8]) -> Result<
     let file =
         rustix::fs::openat(entry, UNFINISHED, flags, Mode::from_raw_mode(0o600)).map_err(|e| failed(e.into()))?;
     let mut file = File::from(file);
-    file.write_all(manifest).and_then(|()| file.sync_all()).map_err(failed)?;
-    rustix::fs::renameat(entry, UNFINISHED, entry, MANIFEST).map_err(|errno| failed(errno.into()))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
+    rustix::fs::renameat(entry, UNFINISHED, entry, named).map_err(|errno| failed(errno.into()))?;
     rustix::fs::fsync(entry).map_err(|errno| failed(errno.into()))
 }
 
@@ -304,6 +369,10 @@ mod tests {
         assert_eq!(fs::read(dir.path().join("data/new/member/x")).unwrap(), b"bytes");
         assert_eq!(give_back(root.as_fd(), "1-new", "data/new").unwrap(), Change::Already);
         assert!(entry.join("manifest.json").exists());
+        // Given back long ago, it cannot be given back to where something else lies.
+        fs::create_dir(dir.path().join("data/other")).unwrap();
+        let other = give_back(root.as_fd(), "1-new", "data/other").unwrap_err();
+        assert!(matches!(other, AsideError::Missing { .. }), "{other}");
     }
 
     #[test]
@@ -347,6 +416,13 @@ mod tests {
         assert_eq!(fs::read(dir.path().join("a/b/c/member/x")).unwrap(), b"bytes");
         assert_eq!(move_to(root.as_fd(), "data/new", "a/b/c").unwrap(), Change::Already);
         assert!(matches!(move_to(root.as_fd(), "no", "where"), Err(AsideError::Missing { .. })));
+        // Something else got the name: nothing was moved there, and that is no move that was done before.
+        fs::rename(dir.path().join("a/b/c"), dir.path().join("elsewhere")).unwrap();
+        fs::create_dir(dir.path().join("a/b/c")).unwrap();
+        let other = move_to(root.as_fd(), "data/new", "a/b/c").unwrap_err();
+        assert!(matches!(other, AsideError::Missing { .. }), "{other}");
+        let never = move_to(root.as_fd(), "no", "elsewhere").unwrap_err();
+        assert!(matches!(never, AsideError::Missing { .. }), "{never}");
         assert!(matches!(move_to(root.as_fd(), "a", "a/b/d"), Err(AsideError::BadPath { .. })));
     }
 

@@ -73,6 +73,7 @@ at_each_step! {
     after_the_manifest: "after-manifest";
     after_the_quarantine: "after-quarantine-rename";
     between_quarantine_and_move: "before-change:2";
+    after_the_move_is_noted: "after-move-noted";
     after_the_move: "after-move-rename";
     between_move_and_state: "before-change:3";
     before_the_old_state_is_kept: "before-state-kept";
