@@ -168,7 +168,9 @@ impl Driver {
                 }
             }
             let known = self.shown.as_ref().map_or(&[][..], |(_, _, warnings, _)| warnings.as_slice());
-            for warning in now.2.iter().filter(|warning| !known.iter().any(|other| other.code == warning.code)) {
+            // Of the decision; whoever else warns tells it when it comes up.
+            let own = self.guard.warnings.iter();
+            for warning in own.filter(|warning| !known.iter().any(|other| other.code == warning.code)) {
                 let told = warning.for_everybody().message;
                 tracing::warn!(event = "guard.warning", guard = %name, code = warning.code.as_str(), "{told}");
             }
